@@ -273,12 +273,12 @@ Plan with_moves(const Plan& plan, const Cluster& now, const std::vector<StageMov
   return with_holders(plan, std::move(holders));
 }
 
-std::vector<StageMove> moves_in(const Plan& plan) {
+std::vector<StageMove> moves_in(const Plan& plan, const Seats& seats) {
   const auto depth = static_cast<int32_t>(plan.stages.size());
   std::vector<StageMove> moves;
   for (int32_t s = 0; s < depth; ++s) {
     for (const WorkerId holder : plan.stages[at(s)].holders) {
-      const int32_t place = holder.value % depth;
+      const int32_t place = seats.place_of(holder);
       if (place != s) moves.push_back({holder, {place}, {s}, {}, {}});
     }
   }

@@ -10,6 +10,7 @@
 #include "sim/price.h"
 #include "world/cluster.h"
 #include "world/model.h"
+#include "world/seats.h"
 
 namespace tenuto {
 
@@ -64,10 +65,10 @@ Result<std::vector<StageMove>> find_moves(const Plan& plan, const Model& model, 
 // Requires: the moves are of this plan and cluster
 Plan with_moves(const Plan& plan, const Cluster& now, const std::vector<StageMove>& moves);
 
-// The workers that hold another stage than their number says, as moves without sources.
+// The workers that hold another stage than their place says, as moves without sources.
 //
-// Requires: no worker holds two stages
-std::vector<StageMove> moves_in(const Plan& plan);
+// Requires: no worker holds two stages; as many places as stages
+std::vector<StageMove> moves_in(const Plan& plan, const Seats& seats);
 
 // The moves for people: "worker 19 holds stage 2 instead of 3, ...".
 std::string describe(const std::vector<StageMove>& moves);

@@ -60,6 +60,7 @@ Result<LoadedJob> load_effective_job(const std::string& path,
   if (!loaded.ok()) return loaded;
   ParallelSettings& parallel = loaded.value().job.parallel;
   std::map<std::string, std::string>& origin = loaded.value().origin;
+  if (!parallel.plan.empty()) return loaded;
   if (!parallel.schedule.empty()) {
     const Status status = take_schedule(loaded.value());
     if (!status.ok()) return status.error();

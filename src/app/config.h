@@ -12,7 +12,7 @@ namespace tenuto {
 // load_job, then fills in the values that follow from others: parallel.split_backward, unless it is
 // given, is the order's default (origin: "order 1f1b"). With parallel.schedule, stages and micros
 // are the file's, and so are split_backward and dispatch, unless they are given (origin: "schedule
-// FILE").
+// FILE"). With parallel.plan the plan gives all of them (world/plan_settings.h).
 //
 // Errors: load_job's; Invalid/Call for an unknown order, with the nearest name, for stages or
 //         micros that are given and differ from the file's; plan_from_file's for the file

@@ -4,7 +4,7 @@ namespace tenuto {
 
 Result<std::vector<Stretch>> price_steps(const Plan& plan, const Model& model, const Cluster& base,
                                          const FaultySteps& steps, const PriceOptions& options) {
-  const auto& [faults, stages, iterations] = steps;
+  const auto& [faults, seats, iterations] = steps;
   std::vector<int64_t> ends;
   for (const int64_t step : change_steps(faults)) {
     if (step < iterations) ends.push_back(step);
@@ -21,7 +21,7 @@ Result<std::vector<Stretch>> price_steps(const Plan& plan, const Model& model, c
   std::vector<Stretch> stretches;
   int64_t first = 0;
   for (const int64_t end : ends) {
-    const Cluster cluster = with_faults(base, faults, first, stages);
+    const Cluster cluster = with_faults(base, faults, first, seats);
     const auto timeline = price(plan, model, cluster, bare);
     if (!timeline.ok()) return timeline.error();
     Stretch stretch{first, end, timeline.value().period, {}};

@@ -20,7 +20,7 @@ struct Stretch {
 // The first steps of a run whose links change as `faults` say.
 struct FaultySteps {
   const std::vector<Fault>& faults;
-  int32_t stages = 0;
+  Seats seats;
   int64_t iterations = 0;  // how many steps
 };
 

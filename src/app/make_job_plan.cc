@@ -19,6 +19,7 @@
 #include "sim/price.h"
 #include "world/fault.h"
 #include "world/fit.h"
+#include "world/plan_settings.h"
 
 namespace tenuto {
 namespace {
@@ -65,6 +66,42 @@ Result<Plan> make_plan_of_file(const Job& job, Shape shape) {
   Error error = plan.error();
   error.message = cat(job.parallel.schedule, ": ", error.message);
   return error;
+}
+
+// The plan of the job's plan file, with the held-out pass, the update and the all-reduces that the
+// job asks for.
+Result<Plan> make_plan_of_plan_file(const Job& job, const Shape& shape) {
+  auto read = read_plan_of_job(job);
+  if (!read.ok()) return read;
+  Plan plan = std::move(read).value();
+  // Idle workers behind the last holder have no place in the run.
+  const size_t workers = at(job.worker_count());
+  plan.schedule.lists.resize(std::min(plan.schedule.lists.size(), workers));
+  plan.evaluation.lists.resize(std::min(plan.evaluation.lists.size(), workers));
+  plan.limits.resize(std::min(plan.limits.size(), workers));
+  const std::string& path = job.parallel.plan;
+  const int32_t layers = plan.stages.back().layer_end;
+  if (job.device.kind != "paced" && layers != shape.layers) {
+    return Error{
+        Code::Infeasible, Reach::Job,
+        cat(path, " is the plan of a model with ", layers, " layers, and the job's has ",
+            shape.layers,
+            job.model.kind == "gpt" ? " (embedding, blocks and head)" : " (hidden layers and head)",
+            ": make a plan for this model")};
+  }
+  if (plan.update.tied != shape.tied && plan.stages.size() > 1) {
+    return Error{Code::Infeasible, Reach::Job,
+                 cat(path,
+                     plan.update.tied ? " sums a weight that first and last stage share"
+                                      : " sums no weight that first and last stage share",
+                     ", and the job has model.tied = ", shape.tied ? "true" : "false",
+                     ": make a plan for this model")};
+  }
+  if (plan.update.staggered != shape.staggered) plan = with_update(plan, shape.staggered);
+  if (plan.schedule.all_reduce != shape.all_reduce) {
+    plan = with_all_reduce(std::move(plan), shape.all_reduce);
+  }
+  return with_evaluation(std::move(plan), shape.evaluation_micros);
 }
 
 // True when a worker that is not alive has ops.
@@ -183,6 +220,7 @@ Result<Plan> make_whole_plan(const Job& job, const std::vector<bool>& alive, Wat
   shape.all_reduce = job.parallel.all_reduce;
   shape.evaluation_micros = job.validate_micros;
   if (shape.layers == cut_layers(job.model)) shape.layer_cost = layer_costs(job);
+  if (!job.parallel.plan.empty()) return make_plan_of_plan_file(job, shape);
   if (!job.parallel.schedule.empty()) return make_plan_of_file(job, shape);
   const bool either = job.parallel.dispatch == "auto" && !listed && !open;
   auto plan = either ? make_plan_of_either(job, shape) : make_plan(shape);
@@ -261,7 +299,7 @@ Result<Plan> with_first_sums(const Job& job, const std::vector<bool>& alive, Res
 }  // namespace
 
 std::optional<Plan> make_plan_of_all(const Job& job, const Plan& begun) {
-  const std::vector<bool> alive = alive_at(job.faults, 0, job.parallel.stages, job.worker_count());
+  const std::vector<bool> alive = alive_at(job.faults, 0, job.seats(), job.worker_count());
   if (!contains(alive, false)) return std::nullopt;
   Result<Plan> whole = make_whole_plan(job, std::vector<bool>(alive.size(), true), nullptr);
   if (!whole.ok()) return std::nullopt;
@@ -280,7 +318,7 @@ std::optional<Plan> make_plan_of_all(const Job& job, const Plan& begun) {
 }
 
 Result<Plan> make_job_plan(const Job& job, Watch* watch) {
-  const std::vector<bool> alive = alive_at(job.faults, 0, job.parallel.stages, job.worker_count());
+  const std::vector<bool> alive = alive_at(job.faults, 0, job.seats(), job.worker_count());
   auto plan = make_whole_plan(job, alive, watch);
   if (plan.ok() && needs_the_dead(plan.value(), alive)) {
     plan = without_the_dead(job, plan.value(), alive);

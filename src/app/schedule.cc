@@ -15,6 +15,7 @@
 #include "ir/check.h"
 #include "ir/text.h"
 #include "plan/make_plan.h"
+#include "plan/stage_plan.h"
 #include "sim/price.h"
 #include "sim/timeline.h"
 
@@ -104,10 +105,49 @@ void add_source_options(CLI::App& command, ScheduleOptions& options) {
         number_flag(command, "--micros", options.micros, whole, "micro-batches of a pipeline (8)"),
         number_flag(command, "--chunks", options.chunks, whole,
                     "stages of one worker (default: the order's)"),
-        command.add_option("--dispatch", options.dispatch, "listed or ready (listed)")}) {
+        command.add_option("--dispatch", options.dispatch, "listed or ready (listed)"),
+        numbers_flag(command, "--holders", options.holders, whole,
+                     "workers of each stage, such as 5,3: instead of --stages and --pipelines; "
+                     "--micros is then of the whole step"),
+        numbers_flag(command, "--layers", options.layers, whole,
+                     "with --holders: layers of each stage (one each)")}) {
     flag->excludes(file);
   }
   command.add_option("--split-backward", options.split_backward, "yes or no");
+}
+
+}  // namespace
+
+namespace {
+
+// Stages with so many holders each; workers are numbered stage by stage.
+Result<PlanFile> plan_of_holders(const ScheduleOptions& options) {
+  if (!options.layers.empty() && options.layers.size() != options.holders.size()) {
+    return invalid(cat("--layers has ", options.layers.size(), " numbers: expected ",
+                       options.holders.size(), ", one for each stage of --holders"));
+  }
+  if (options.order != ScheduleOptions().order || options.dispatch) {
+    return invalid(
+        "--holders makes a plan in 1F1B order under ready dispatch: leave --order and --dispatch "
+        "out");
+  }
+  std::vector<Stage> stages;
+  StageShape shape;
+  shape.workers = 0;
+  shape.micros = options.micros;
+  shape.split_backward = options.split_backward.value_or("no") != "no";
+  int32_t layer = 0;
+  for (size_t s = 0; s < options.holders.size(); ++s) {
+    Stage stage{layer, layer, {}};
+    stage.layer_end += options.layers.empty() ? 1 : static_cast<int32_t>(options.layers[s]);
+    layer = stage.layer_end;
+    const auto end = static_cast<int32_t>(shape.workers + options.holders[s]);
+    while (shape.workers < end) stage.holders.push_back({shape.workers++});
+    stages.push_back(std::move(stage));
+  }
+  auto plan = make_stage_plan(stages, shape);
+  if (!plan.ok()) return plan.error();
+  return PlanFile{std::move(plan).value(), {}, {}};
 }
 
 }  // namespace
@@ -117,6 +157,10 @@ Result<PlanFile> plan_of_options(const ScheduleOptions& options) {
     if (!options.split_backward || !options.to.empty()) return read_plan_file(options.file);
     return invalid(
         "--split-backward: the schedule's file already determines it: leave the flag out");
+  }
+  if (!options.holders.empty()) return plan_of_holders(options);
+  if (!options.layers.empty()) {
+    return invalid("--layers gives the layers of the stages of --holders: give that, too");
   }
   Shape shape;
   shape.stages = options.stages;

@@ -7,6 +7,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "app/plan_file.h"
 #include "base/result.h"
@@ -19,6 +20,7 @@ struct ScheduleOptions {
   std::string file;  // a schedule's text or a plan's JSON
   std::string order = "1f1b";
   int32_t stages = 4, pipelines = 1, micros = 8, chunks = 0;
+  std::vector<double> holders, layers;  // of each stage, for stages with unequal holders
   std::optional<std::string> dispatch, split_backward;
   std::string page;       // file for the HTML page
   std::string to, out;    // convert: the form to write, the file to write to

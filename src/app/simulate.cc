@@ -142,11 +142,11 @@ void print_text(const SimulateOptions& options, const SimulationCase& it, const 
 Status price_with_faults(const SimulateOptions& options, SimulationCase& it) {
   if (it.faults.empty()) return ok();
   auto stretches =
-      price_steps(it.plan, it.model, it.cluster, {it.faults, it.stages, options.iterations},
+      price_steps(it.plan, it.model, it.cluster, {it.faults, it.seats, options.iterations},
                   price_options_of(options, it));
   if (!stretches.ok()) return stretches.error();
   it.stretches = std::move(stretches).value();
-  it.cluster = with_faults(it.cluster, it.faults, 0, it.stages);
+  it.cluster = with_faults(it.cluster, it.faults, 0, it.seats);
   for (const int64_t step : change_steps(it.faults)) {
     if (step < options.iterations) continue;
     it.reason +=

@@ -214,7 +214,7 @@ Result<SimulationCase> case_of_job(const SimulateOptions& options, Watch& watch)
   it.send = job.network.send;
   if (it.send == "blocking") it.update = false;  // blocking sends are priced without the update
   it.faults = job.faults;
-  it.stages = job.parallel.stages;
+  it.seats = job.seats();
   return it;
 }
 
@@ -403,7 +403,7 @@ Status choose_all_reduce(const SimulateOptions& options, SimulationCase& it) {
             " concerns gradient sums, which are priced with the update: add --update yes"));
   }
   it.plan = with_all_reduce(std::move(it.plan), *options.all_reduce);
-  const Cluster now = with_faults(it.cluster, it.faults, 0, it.stages);
+  const Cluster now = with_faults(it.cluster, it.faults, 0, it.seats);
   auto chosen = choose_sums(it.plan, it.model, now, price_options_of(options, it), 0);
   if (!chosen.ok()) return chosen.error();
   if (chosen.value().changed) it.reason += "; " + chosen.value().reason;

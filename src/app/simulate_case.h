@@ -29,8 +29,8 @@ struct SimulationCase {
   bool routed = false;  // the search could choose which worker runs which micro-batch
   std::vector<StageMove> moves{};
   std::string send = "offloaded";
-  std::vector<Fault> faults;         // injected, on top of the cluster
-  int32_t stages = 1;                // workers of a pipeline
+  std::vector<Fault> faults;  // injected, on top of the cluster
+  Seats seats{1};
   std::vector<Stretch> stretches{};  // of the iterations, when there are faults
 };
 

@@ -204,6 +204,7 @@ Rules make_rules(const TrainOptions& options, const Job& job, const Plan& plan, 
   rules.micro_count = plan.schedule.micro_count;
   rules.evaluation_count = job.validate_micros;
   rules.pipelines = job.parallel.pipelines;
+  rules.places = job.seats().listed();
   rules.plan = std::make_shared<const Plan>(plan);
   // Blocking messages leave in list order, and plans for fewer workers do not take that into
   // account.

@@ -45,10 +45,11 @@ std::string name_of(const Rules& rules, WorkerId worker) {
     if (rules.pipelines == 0) pipelines = std::max(pipelines, stage.holders.size());
   }
   const int32_t workers = std::max(1, rules.worker_count() / static_cast<int32_t>(pipelines));
+  const Seats seats = rules.places.empty() ? Seats(workers) : Seats(rules.places);
   std::string names;
   for (const StageId stage : stages) names += cat(names.empty() ? "" : ", ", stage);
   return cat("worker ", worker, stages.size() == 1 ? " (stage " : " (stages ", names,
-             " of pipeline ", worker.value / workers, ")");
+             " of pipeline ", seats.pipeline_of(worker), ")");
 }
 
 std::string seconds(Duration duration) { return fixed(to_milliseconds(duration) / 1000, 1); }

@@ -32,16 +32,17 @@ std::optional<SlowLinks> slow_links_of(std::string_view name);
 struct Rules {
   std::string run;  // its name among all runs, see Facts::run
   int64_t term = 1;
-  int64_t epoch = 1;                 // of the first plan
-  int64_t first_step = 0;            // 0, or the version that is resumed
-  int64_t steps = 0;                 // the version to end with
-  int64_t checkpoint_every = 0;      // steps; 0 = only at the end
-  int64_t saved = -1;                // version of the newest checkpoint on disk; -1 = none
-  int32_t micro_count = 0;           // training micro-batches of a step
-  int32_t evaluation_count = 0;      // micro-batches of a held-out pass
-  int32_t pipelines = 0;             // of the job; 0 = the most holders that a stage has
-  std::vector<Stage> stages;         // of the plan, or of `whole`
-  std::shared_ptr<const Plan> plan;  // the first one; a healthy cluster returns to it
+  int64_t epoch = 1;                          // of the first plan
+  int64_t first_step = 0;                     // 0, or the version that is resumed
+  int64_t steps = 0;                          // the version to end with
+  int64_t checkpoint_every = 0;               // steps; 0 = only at the end
+  int64_t saved = -1;                         // version of the newest checkpoint on disk; -1 = none
+  int32_t micro_count = 0;                    // training micro-batches of a step
+  int32_t evaluation_count = 0;               // micro-batches of a held-out pass
+  int32_t pipelines = 0;                      // of the job; 0 = the most holders that a stage has
+  std::vector<std::vector<WorkerId>> places;  // if the places are no grid: the workers of each
+  std::vector<Stage> stages;                  // of the plan, or of `whole`
+  std::shared_ptr<const Plan> plan;           // the first one; a healthy cluster returns to it
   // The plan that also has the workers absent at the start. Once one of them has joined, a healthy
   // cluster returns to this one; null: no worker is absent.
   std::shared_ptr<const Plan> whole;

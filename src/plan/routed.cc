@@ -174,6 +174,17 @@ Plan with_work(const Plan& plan, Work work) {
   return made;
 }
 
+Plan with_evaluation(Plan plan, int32_t micros) {
+  if (plan.evaluation.micro_count == micros) return plan;
+  plan.evaluation = {};
+  if (micros == 0) return plan;
+  plan.evaluation.stage_count = plan.schedule.stage_count;
+  plan.evaluation.micro_count = micros;
+  plan.evaluation.lists.resize(plan.schedule.lists.size());
+  plan.evaluation = make_evaluation(plan, plan.stages, {});
+  return plan;
+}
+
 void share_out(std::vector<int32_t>& owners, int32_t holders) {
   std::vector<int32_t> loads(at(holders), 0);
   for (const int32_t owner : owners) {

@@ -44,6 +44,10 @@ std::vector<Op> merge(std::vector<Placed> placed);
 //           a weight
 Plan with_work(const Plan& plan, Work work);
 
+// The plan with a held-out pass of `micros` micro-batches, dealt out evenly as with_work() does;
+// unchanged if it has as many already.
+Plan with_evaluation(Plan plan, int32_t micros);
+
 // Deals out a stage's micro-batches that have no owner. owners[m] is the index of micro-batch m's
 // holder, below `holders`, or -1. Each -1 in turn becomes the holder with the fewest micro-batches,
 // on a tie the lower index. The other micro-batches keep their owners.

@@ -288,7 +288,7 @@ void Coordinator::answer(const Question& question) {
   }
   const Fault& fault = request.value().fault;
   if (request.value().kind == Request::Kind::Fault && is_of_worker(fault)) {
-    const WorkerId worker = worker_of(fault, input_.job->parallel.stages);
+    const WorkerId worker = worker_of(fault, input_.job->seats());
     if (!has_come(state_.members[static_cast<size_t>(worker.value)])) {
       return server_->answer(question.id, "", cat("worker ", worker, " has not connected yet"));
     }
@@ -301,7 +301,7 @@ void Coordinator::answer(const Question& question) {
 // death as of any other.
 void Coordinator::inject_death(const Question& question, const Request& request) {
   if (is_of_coordinator(request.fault)) return inject_own_death(question, request);
-  const WorkerId worker = worker_of(request.fault, input_.job->parallel.stages);
+  const WorkerId worker = worker_of(request.fault, input_.job->seats());
   const bool starts = request.fault.kind == "start";
   const Member& of = state_.members[static_cast<size_t>(worker.value)];
   const bool ended = of.exited || !has_come(of);
@@ -456,7 +456,7 @@ void Coordinator::tell_faults() {
     if (news.starts.empty()) continue;
     Fault start;
     start.worker = news.starts;
-    restarts_.want(worker_of(start, input_.job->parallel.stages), monotonic_clock().now());
+    restarts_.want(worker_of(start, input_.job->seats()), monotonic_clock().now());
   }
 }
 
@@ -480,7 +480,7 @@ Status Coordinator::open_record() {
     note("resume", cat("the run continues from the checkpoint of step ", input_.rules.first_step));
   }
   if (holds_apart(*input_.plan)) {
-    const std::string moved = describe(moves_in(*input_.plan));
+    const std::string moved = describe(moves_in(*input_.plan, input_.job->seats()));
     if (!moved.empty()) {
       note("plan", moved);
       input_.progress->event(moved);

@@ -23,6 +23,15 @@ std::string rate_text(double rate) {
   return fixed(rate, 0);
 }
 
+// "2x4" for 2 pipelines of 4 stages, "5-3" for stages with 5 and 3 holders.
+std::string shape_text(const Job& job) {
+  const ParallelSettings& parallel = job.parallel;
+  if (parallel.holders.empty()) return cat(parallel.pipelines, "x", parallel.stages);
+  std::string text;
+  for (const int32_t width : job.seats().widths(1)) text += cat(text.empty() ? "" : "-", width);
+  return text;
+}
+
 size_t width_of(std::FILE* stream) {
   winsize size{};
   if (ioctl(fileno(stream), TIOCGWINSZ, &size) != 0 || size.ws_col == 0) return 80;
@@ -46,8 +55,8 @@ std::string Progress::line(const StepRecord& step) const {
     text += cat("  validation ", fixed(*figures_.validation_loss, 4), " (step ",
                 figures_.validation_step, ")");
   }
-  text += cat("  ", rate_text(recent_rate_), " tokens/s  ", step.plan->order, " ",
-              job_.parallel.pipelines, "x", job_.parallel.stages);
+  text +=
+      cat("  ", rate_text(recent_rate_), " tokens/s  ", step.plan->order, " ", shape_text(job_));
   return text;
 }
 

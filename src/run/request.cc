@@ -59,11 +59,13 @@ Result<Request> link_request_of(std::string_view wish, const Job& job) {
 
 // The worker of that name, which must have a place in the run.
 Result<WorkerId> known_worker(const Fault& fault, const Job& job) {
-  const WorkerId worker = worker_of(fault, job.parallel.stages);
+  const WorkerId worker = worker_of(fault, job.seats());
   if (worker.value >= 0 && worker.value < job.worker_count()) return worker;
-  return invalid(cat("there is no worker ", fault.worker, " in this run of ",
-                     job.parallel.pipelines, " pipelines with ", job.parallel.stages,
-                     " workers each"));
+  return invalid(cat(
+      "there is no worker ", fault.worker, " in this run of ",
+      job.parallel.holders.empty()
+          ? cat(job.parallel.pipelines, " pipelines with ", job.parallel.stages, " workers each")
+          : cat(job.parallel.stages, " stages with unequal holders")));
 }
 
 // `wish`: what follows "kill=", "stop=", "resume=" or "start=", which is `kind`.

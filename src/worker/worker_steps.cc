@@ -51,11 +51,11 @@ void WorkerProcess::apply_faults(int64_t step, const std::vector<Fault>& wanted)
   const bool had_some = !faults_.empty();
   faults_ = job().faults;
   faults_.insert(faults_.end(), wanted.begin(), wanted.end());
-  compute_.compute->set_speed(speed_at(faults_, step, self(), job().parallel.stages));
+  compute_.compute->set_speed(speed_at(faults_, step, self(), job().seats()));
   if (faults_.empty() && !had_some) return;
   cut_off(step);
   const Cluster base = cluster_of(job());
-  const LinkStates states = links_at(faults_, step, job().parallel.stages, base);
+  const LinkStates states = links_at(faults_, step, job().seats(), base);
   if (compute_.links) {
     compute_.links->set_links(states, self(), static_cast<uint64_t>(job().seed));
   }
@@ -74,7 +74,7 @@ void WorkerProcess::cut_off(int64_t step) {
   if (faulty_ == nullptr || step <= cut_off_at_) return;
   cut_off_at_ = step;
   const Duration now = monotonic_clock().now();
-  for (const auto& [worker, lasts] : partitions_at(faults_, step, job().parallel.stages)) {
+  for (const auto& [worker, lasts] : partitions_at(faults_, step, job().seats())) {
     if (worker != self()) {
       faulty_->hold(worker, now + lasts);
       continue;
@@ -90,8 +90,7 @@ void WorkerProcess::cut_off(int64_t step) {
 // the peer have left.
 void WorkerProcess::break_connections(int64_t step) {
   const int32_t workers = job().worker_count();
-  for (const auto& [first, second] :
-       breaks_at(job().faults, step, job().parallel.stages, workers)) {
+  for (const auto& [first, second] : breaks_at(job().faults, step, job().seats(), workers)) {
     if (first != self()) continue;
     const auto& list = plan_at_hand(state_).schedule.lists[static_cast<size_t>(first.value)];
     const WorkerId peer = second;
@@ -107,7 +106,7 @@ void WorkerProcess::break_connections(int64_t step) {
 // called after each op. If only the rest of the step is run, the ops that ended before the
 // interruption count as well.
 std::function<void(int64_t)> WorkerProcess::injected_end(int64_t step) {
-  const Fault* fault = end_at(job().faults, step, self(), job().parallel.stages);
+  const Fault* fault = end_at(job().faults, step, self(), job().seats());
   if (fault == nullptr) return nullptr;
   const int64_t before = state_.rest && injected_.first == step ? injected_.second : 0;
   const auto end = [this, fault, step, before](int64_t ended) {
@@ -237,11 +236,11 @@ void WorkerProcess::execute(const Evaluate&) {
 // Injects clock skew: shifts the send times of received messages by the sender's skew minus this
 // worker's.
 void WorkerProcess::skew_stamps(std::vector<Event>& events, int64_t step) const {
-  const int32_t stages = job().parallel.stages;
-  const Duration own = skew_at(faults_, step, self(), stages);
+  const Seats seats = job().seats();
+  const Duration own = skew_at(faults_, step, self(), seats);
   for (Event& event : events) {
     if (event.op.kind != OpKind::Recv || event.sent == Duration::zero()) continue;
-    event.sent += skew_at(faults_, step, event.op.peer, stages) - own;
+    event.sent += skew_at(faults_, step, event.op.peer, seats) - own;
   }
 }
 

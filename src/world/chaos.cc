@@ -18,16 +18,18 @@ class Chaos {
   Chaos(const Fault& chaos, const Job& job)
       : every_(chaos.every),
         stages_(job.parallel.stages),
-        pipelines_(job.parallel.pipelines),
-        ops_(3 * job.parallel.micros),
+        seats_(job.seats()),
+        widths_(seats_.widths(job.parallel.pipelines)),
+        pipelines_(*std::max_element(widths_.begin(), widths_.end())),
+        ops_(3 * std::max(1, job.micro_count() / pipelines_)),
         end_(chaos.until_step < 0 ? job.steps : std::min(job.steps, chaos.until_step)),
         longest_ms_(1 + static_cast<int64_t>(1000 * job.resilience.silence_seconds / 3)),
         random_(mix(static_cast<uint64_t>(chaos.seed), 97)),
-        free_from_(static_cast<size_t>(job.worker_count()), 0) {
+        free_from_(static_cast<size_t>(stages_) * static_cast<size_t>(pipelines_), 0) {
     CHECK(every_ >= 1, "chaos has at least one step from one fault to the next");
     const bool survives = pipelines_ > 1 && job.resilience.dead_workers == "continue";
     for (int32_t s = 0; s < stages_; ++s) {
-      const int32_t spared = below(pipelines_);
+      const int32_t spared = below(pipelines_) % width(s);
       for (int32_t p = 0; p < pipelines_; ++p) {
         if (!survives || p == spared) free_from_[at(p, s)] = kNever;
       }
@@ -68,12 +70,21 @@ class Chaos {
     it.at_step = step;
     return it;
   }
-  std::string worker() { return cat(below(pipelines_), ".", below(stages_)); }
+  int32_t width(int32_t stage) const { return widths_[static_cast<size_t>(stage)]; }
+  // A random place as pipeline and stage.
+  std::pair<int32_t, int32_t> place() {
+    const int32_t pipeline = below(pipelines_), stage = below(stages_);
+    return {pipeline % width(stage), stage};
+  }
+  std::string worker() {
+    const auto [pipeline, stage] = place();
+    return cat(pipeline, ".", stage);
+  }
   // A random until_step, later than `step` by at most four times the average gap between faults.
   int64_t some_steps_after(int64_t step) { return step + 1 + random_.below(4 * every_); }
 
   void end_worker(int64_t step) {
-    const int32_t pipeline = below(pipelines_), stage = below(stages_);
+    const auto [pipeline, stage] = place();
     int64_t& free_from = free_from_[at(pipeline, stage)];
     const bool stops = below(4) == 0;
     const int32_t op = below(ops_);
@@ -130,15 +141,18 @@ class Chaos {
     if (below(2) == 0) {
       broken.link = stage;
     } else {
-      broken.from = pipeline * stages_ + stage;
-      broken.to = broken.from + 1;
+      broken.from = seats_.worker(pipeline % width(stage), stage).value;
+      broken.to = seats_.worker(pipeline % width(stage + 1), stage + 1).value;
     }
   }
 
   void kill_coordinator(int64_t step) { fault("kill-coordinator", step); }
 
   const int64_t every_;
-  const int32_t stages_, pipelines_;
+  const int32_t stages_;
+  const Seats seats_;
+  const std::vector<int32_t> widths_;  // workers of each stage
+  const int32_t pipelines_;            // the largest of them
   const int32_t ops_;  // every worker runs at least so many ops in a step, whatever its stage
   const int64_t end_;
   const int64_t longest_ms_;

@@ -14,8 +14,6 @@ namespace tenuto {
 
 namespace {
 
-constexpr int32_t kMostWorkers = 16384;
-
 bool ends_process(const Fault& fault) { return fault.kind == "kill" || fault.kind == "stop"; }
 
 bool changes_process(const Fault& fault) { return ends_process(fault) || fault.kind == "start"; }
@@ -51,7 +49,7 @@ bool is_of_worker(const Fault& fault) {
          befalls_worker(fault);
 }
 
-WorkerId worker_of(const Fault& fault, int32_t stages) {
+WorkerId worker_of(const Fault& fault, const Seats& seats) {
   const std::string& text = fault.worker;
   const char* const end = text.data() + text.size();
   int32_t first = 0, stage = 0;
@@ -59,57 +57,58 @@ WorkerId worker_of(const Fault& fault, int32_t stages) {
   if (bad != std::errc() || first < 0) return {};
   if (point == end) return {first};
   const auto [rest, worse] = std::from_chars(point + 1, end, stage);
-  const bool fits = *point == '.' && worse == std::errc() && rest == end && stage >= 0 &&
-                    stage < stages && first <= kMostWorkers / stages;
-  return fits ? WorkerId{first * stages + stage} : WorkerId{};
+  const bool fits = *point == '.' && worse == std::errc() && rest == end;
+  return fits ? seats.worker(first, stage) : WorkerId{};
 }
 
 const Fault* end_at(const std::vector<Fault>& faults, int64_t step, WorkerId worker,
-                    int32_t stages) {
+                    const Seats& seats) {
   for (const Fault& fault : faults) {
     if (!ends_process(fault) || fault.at_step != step) continue;
-    if (worker_of(fault, stages) == worker) return &fault;
+    if (worker_of(fault, seats) == worker) return &fault;
   }
   return nullptr;
 }
 
 std::map<WorkerId, Duration> partitions_at(const std::vector<Fault>& faults, int64_t step,
-                                           int32_t stages) {
+                                           const Seats& seats) {
   std::map<WorkerId, Duration> cut_off;
   for (const Fault& fault : faults) {
     if (fault.kind != "partition" || !in_force(fault, step)) continue;
-    Duration& lasts = cut_off[worker_of(fault, stages)];
+    Duration& lasts = cut_off[worker_of(fault, seats)];
     lasts = std::max(lasts, from_milliseconds(fault.for_ms));
   }
   return cut_off;
 }
 
-Duration skew_at(const std::vector<Fault>& faults, int64_t step, WorkerId worker, int32_t stages) {
+Duration skew_at(const std::vector<Fault>& faults, int64_t step, WorkerId worker,
+                 const Seats& seats) {
   Duration skew{};
   for (const Fault& fault : faults) {
     if (fault.kind != "clock-skew" || !in_force(fault, step)) continue;
-    if (worker_of(fault, stages) == worker) {
+    if (worker_of(fault, seats) == worker) {
       skew = std::clamp(skew + from_milliseconds(fault.skew_ms), -kLongestTime, kLongestTime);
     }
   }
   return skew;
 }
 
-double speed_at(const std::vector<Fault>& faults, int64_t step, WorkerId worker, int32_t stages) {
+double speed_at(const std::vector<Fault>& faults, int64_t step, WorkerId worker,
+                const Seats& seats) {
   double speed = 1;
   for (const Fault& fault : faults) {
     if (fault.kind != "slow-worker" || !in_force(fault, step)) continue;
-    if (worker_of(fault, stages) == worker) speed *= fault.speed;
+    if (worker_of(fault, seats) == worker) speed *= fault.speed;
   }
   return speed;
 }
 
-std::vector<bool> alive_at(const std::vector<Fault>& faults, int64_t step, int32_t stages,
+std::vector<bool> alive_at(const std::vector<Fault>& faults, int64_t step, const Seats& seats,
                            int32_t workers) {
   std::vector<bool> alive(static_cast<size_t>(workers), true);
   for (const Fault& fault : faults) {
     if (fault.kind != "dead-worker" || !in_force(fault, step)) continue;
-    const WorkerId worker = worker_of(fault, stages);
+    const WorkerId worker = worker_of(fault, seats);
     CHECK(worker.value >= 0 && worker.value < workers, "a fault of a worker that is there");
     alive[static_cast<size_t>(worker.value)] = false;
   }
@@ -117,13 +116,13 @@ std::vector<bool> alive_at(const std::vector<Fault>& faults, int64_t step, int32
 }
 
 Cluster with_faults(const Cluster& base, const std::vector<Fault>& faults, int64_t step,
-                    int32_t stages) {
-  Cluster cluster = with_links(base, links_at(faults, step, stages, base));
+                    const Seats& seats) {
+  Cluster cluster = with_links(base, links_at(faults, step, seats, base));
   const auto workers = static_cast<int32_t>(base.workers.size());
-  const std::vector<bool> alive = alive_at(faults, step, stages, workers);
+  const std::vector<bool> alive = alive_at(faults, step, seats, workers);
   for (int32_t w = 0; w < workers; ++w) {
     Worker& worker = cluster.workers[static_cast<size_t>(w)];
-    worker.speed *= speed_at(faults, step, {w}, stages);
+    worker.speed *= speed_at(faults, step, {w}, seats);
     worker.alive = worker.alive && alive[static_cast<size_t>(w)];
   }
   return cluster;
@@ -138,9 +137,8 @@ bool in_force(const Fault& fault, int64_t step) {
   return fault.at_step <= step && (fault.until_step < 0 || step < fault.until_step);
 }
 
-LinkStates links_at(const std::vector<Fault>& faults, int64_t step, int32_t stages,
+LinkStates links_at(const std::vector<Fault>& faults, int64_t step, const Seats& seats,
                     const Cluster& base) {
-  CHECK(stages >= 1, "a pipeline has a stage");
   LinkStates states;
   const auto workers = static_cast<int32_t>(base.workers.size());
   const auto touch = [&](const Fault& fault, WorkerId from, WorkerId to) {
@@ -156,9 +154,7 @@ LinkStates links_at(const std::vector<Fault>& faults, int64_t step, int32_t stag
       touch(fault, {fault.from}, {fault.to});
       continue;
     }
-    CHECK(fault.link + 1 < stages, "a fault of a link that is there");
-    for (int32_t first = 0; first + stages <= workers; first += stages) {
-      const WorkerId before{first + fault.link}, behind{first + fault.link + 1};
+    for (const auto& [before, behind] : seats.pairs(fault.link, workers)) {
       touch(fault, before, behind);
       touch(fault, behind, before);
     }
@@ -167,14 +163,16 @@ LinkStates links_at(const std::vector<Fault>& faults, int64_t step, int32_t stag
 }
 
 std::vector<std::pair<WorkerId, WorkerId>> breaks_at(const std::vector<Fault>& faults, int64_t step,
-                                                     int32_t stages, int32_t workers) {
+                                                     const Seats& seats, int32_t workers) {
   std::vector<std::pair<WorkerId, WorkerId>> pairs;
   for (const Fault& fault : faults) {
     if (fault.kind != "broken-connection" || !in_force(fault, step)) continue;
-    if (fault.link < 0) pairs.push_back({{fault.from}, {fault.to}});
-    for (int32_t first = 0; fault.link >= 0 && first + stages <= workers; first += stages) {
-      pairs.push_back({{first + fault.link}, {first + fault.link + 1}});
+    if (fault.link < 0) {
+      pairs.push_back({{fault.from}, {fault.to}});
+      continue;
     }
+    const auto joined = seats.pairs(fault.link, workers);
+    pairs.insert(pairs.end(), joined.begin(), joined.end());
   }
   return pairs;
 }

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "world/cluster.h"
+#include "world/seats.h"
 
 namespace tenuto {
 
@@ -69,16 +70,13 @@ bool in_force(const Fault& fault, int64_t step);
 
 // The links that faults change in a step, starting from the links of `base`: latencies and jitters
 // add up, the lowest rate counts.
-//
-// Shapes: worker w of `base` is worker w mod stages of pipeline w / stages
-LinkStates links_at(const std::vector<Fault>& faults, int64_t step, int32_t stages,
+LinkStates links_at(const std::vector<Fault>& faults, int64_t step, const Seats& seats,
                     const Cluster& base);
 
-// The pairs of workers whose connection breaks in the step; the first of a pair breaks it.
-//
-// Shapes: as links_at, for `workers` workers
+// The pairs of workers, of `workers`, whose connection breaks in the step; the first of a pair
+// breaks it.
 std::vector<std::pair<WorkerId, WorkerId>> breaks_at(const std::vector<Fault>& faults, int64_t step,
-                                                     int32_t stages, int32_t workers);
+                                                     const Seats& seats, int32_t workers);
 
 // True when the fault concerns a worker, false when it concerns links or the coordinator.
 bool is_of_worker(const Fault& fault);
@@ -87,32 +85,32 @@ bool is_of_worker(const Fault& fault);
 bool is_of_coordinator(const Fault& fault);
 
 // The worker that a fault of a worker names. None when the text is neither a number nor two numbers
-// with a point between them, or when there is no such stage.
-//
-// Shapes: worker w is stage w mod stages of pipeline w / stages
-WorkerId worker_of(const Fault& fault, int32_t stages);
+// with a point between them, or when there is no such place.
+WorkerId worker_of(const Fault& fault, const Seats& seats);
 
 // The "kill" or "stop" fault that hits this worker in the step, or nullptr.
 const Fault* end_at(const std::vector<Fault>& faults, int64_t step, WorkerId worker,
-                    int32_t stages);
+                    const Seats& seats);
 
 // The workers that are cut off when the step begins, and for how long.
 std::map<WorkerId, Duration> partitions_at(const std::vector<Fault>& faults, int64_t step,
-                                           int32_t stages);
+                                           const Seats& seats);
 
 // How far a worker's clock is ahead of the others in a step: the sum over all faults.
-Duration skew_at(const std::vector<Fault>& faults, int64_t step, WorkerId worker, int32_t stages);
+Duration skew_at(const std::vector<Fault>& faults, int64_t step, WorkerId worker,
+                 const Seats& seats);
 
 // The speed that faults leave a worker in a step: the product of their speeds, 1 without any.
-double speed_at(const std::vector<Fault>& faults, int64_t step, WorkerId worker, int32_t stages);
+double speed_at(const std::vector<Fault>& faults, int64_t step, WorkerId worker,
+                const Seats& seats);
 
 // Which of `workers` workers live in the step: those without a "dead-worker" fault.
-std::vector<bool> alive_at(const std::vector<Fault>& faults, int64_t step, int32_t stages,
+std::vector<bool> alive_at(const std::vector<Fault>& faults, int64_t step, const Seats& seats,
                            int32_t workers);
 
 // `base` with the faults of a step: their links, speeds and dead workers.
 Cluster with_faults(const Cluster& base, const std::vector<Fault>& faults, int64_t step,
-                    int32_t stages);
+                    const Seats& seats);
 
 // `base` with the links of `states`. A price has no jitter, so the mean of the jitter, half of it,
 // is added to the latency.

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <set>
 
 #include "base/fixed_sum.h"
 #include "base/text.h"
@@ -9,6 +10,8 @@
 namespace tenuto {
 
 namespace {
+
+constexpr int32_t kMostWorkers = 16384;
 
 using Found = std::optional<Misfit>;
 
@@ -152,17 +155,21 @@ Found misfit_of_numerics(const Job& job) {
 // load_effective_job does this check.
 Found misfit_of_faults(const Job& job) {
   const int32_t stages = job.parallel.stages, workers = job.worker_count();
+  const Seats seats = job.seats();
   for (size_t i = 0; i < job.faults.size(); ++i) {
     const Fault& fault = job.faults[i];
     const std::string name = cat("fault[", i, "].");
     if (is_of_coordinator(fault) || fault.kind == "chaos") continue;  // chaos draws only what fits
     if (is_of_worker(fault)) {
-      const WorkerId worker = worker_of(fault, stages);
+      const WorkerId worker = worker_of(fault, seats);
       if (worker.value >= 0 && worker.value < workers) continue;
       return Misfit{name + "worker",
                     cat("\"", fault.worker, "\" is no worker of this job: expected \"",
-                        "PIPELINE.STAGE\" of ", job.parallel.pipelines, " pipelines with ", stages,
-                        " stages, or 0 to ", workers - 1)};
+                        "PIPELINE.STAGE\" of ",
+                        job.parallel.holders.empty()
+                            ? cat(job.parallel.pipelines, " pipelines with ", stages, " stages")
+                            : cat(stages, " stages whose holders the plan lists"),
+                        ", or 0 to ", workers - 1)};
     }
     if (fault.link >= 0) {
       if (fault.link + 1 < stages) continue;
@@ -184,11 +191,38 @@ Found misfit_of_faults(const Job& job) {
   return {};
 }
 
+// Listed holders are those of a plan file, which was checked; a job file can give them too.
+Found misfit_of_holders(const Job& job) {
+  const ParallelSettings& parallel = job.parallel;
+  if (parallel.holders.empty()) return {};
+  if (parallel.plan.empty()) {
+    return Misfit{"parallel.holders", "is taken from a plan file: name one in parallel.plan"};
+  }
+  if (parallel.holders.size() != static_cast<size_t>(parallel.stages)) {
+    return Misfit{"parallel.holders", cat("has ", parallel.holders.size(), " texts: expected ",
+                                          parallel.stages, ", one for each stage")};
+  }
+  std::set<WorkerId> seated;
+  const Seats seats = job.seats();
+  for (const std::vector<WorkerId>& workers : seats.listed()) {
+    bool fits = !workers.empty();
+    for (const WorkerId worker : workers) {
+      fits =
+          fits && worker.value >= 0 && worker.value < kMostWorkers && seated.insert(worker).second;
+    }
+    if (!fits) {
+      return Misfit{"parallel.holders", cat("expects the numbers of workers, each once, from 0 to ",
+                                            kMostWorkers - 1, ", at least one for each stage")};
+    }
+  }
+  return {};
+}
+
 Found misfit_of_workers(const Job& job) {
   // Lists of ops are held whole in memory: these limits keep a typing error from filling it.
-  constexpr int64_t kMostWorkers = 16384, kMostOps = 100'000'000;
+  constexpr int64_t kMostOps = 100'000'000;
   const int64_t workers = int64_t{job.parallel.stages} * job.parallel.pipelines;
-  if (workers > kMostWorkers) {
+  if (workers > kMostWorkers || job.worker_count() > kMostWorkers) {
     return Misfit{"parallel.pipelines", cat("x parallel.stages makes ", workers,
                                             " workers: expected ", kMostWorkers, " at most")};
   }
@@ -237,9 +271,9 @@ int32_t cut_layers(const ModelSettings& model) {
 }
 
 Found find_misfit(const Job& job) {
-  for (const auto find :
-       {misfit_of_name, misfit_of_workers, misfit_of_model, misfit_of_data, misfit_of_paced,
-        misfit_of_network, misfit_of_send, misfit_of_absence, misfit_of_path, misfit_of_numerics}) {
+  for (const auto find : {misfit_of_name, misfit_of_holders, misfit_of_workers, misfit_of_model,
+                          misfit_of_data, misfit_of_paced, misfit_of_network, misfit_of_send,
+                          misfit_of_absence, misfit_of_path, misfit_of_numerics}) {
     if (Found found = find(job)) return found;
   }
   return job.parallel.schedule.empty() ? misfit_of_faults(job) : Found();

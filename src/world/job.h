@@ -55,6 +55,9 @@ struct ParallelSettings {
   int32_t memory = 0;                 // micro-batches a worker may hold; 0 = unlimited
   bool split_backward = false;        // if the key is not set, the order decides
   std::string schedule;               // a file of lists instead of an order; empty = none
+  std::string plan;                   // a plan file: stages, holders, lists; empty = none
+  std::vector<std::string> holders;   // of each place the worker numbers, separated by spaces;
+                                      // taken from the plan file. Empty = the places of a grid
   std::string optimizer = "barrier";  // barrier | staggered: each stage steps when its own
                                       // gradients are whole
   std::string all_reduce = "ring";    // ring | halving | tree | direct | late-one | auto
@@ -127,8 +130,10 @@ struct Job {
   CoordinatorSettings coordinator;
   std::vector<Fault> faults;  // [[fault]]; load_job replaces each trace and chaos by its faults
 
-  // Workers of a fresh plan.
-  int32_t worker_count() const { return parallel.stages * parallel.pipelines; }
+  // Who has which place: those of parallel.holders, or a grid of stages x pipelines.
+  Seats seats() const;
+  // Workers of a fresh plan; those that a plan file leaves idle count if they are not the last.
+  int32_t worker_count() const;
   // Micro-batches of a step, over all pipelines.
   int32_t micro_count() const { return parallel.micros * parallel.pipelines; }
 };

@@ -125,6 +125,12 @@ std::vector<Key> parallel_keys() {
           "list"),
       key("parallel.schedule", slot<&Job::parallel, &ParallelSettings::schedule>,
           "file with one pipeline's lists, instead of an order: text, JSON or PyTorch's CSV"),
+      key("parallel.plan", slot<&Job::parallel, &ParallelSettings::plan>,
+          "file with a whole plan in JSON: who holds which layers, and every worker's list; "
+          "stages, pipelines and micros are then the plan's"),
+      key("parallel.holders", slot<&Job::parallel, &ParallelSettings::holders>,
+          "the workers of each stage, as numbers separated by spaces, in runs whose plan file "
+          "gives stages unequal numbers of workers; taken from parallel.plan"),
   };
 }
 

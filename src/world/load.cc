@@ -15,6 +15,7 @@
 #include "world/fit.h"
 #include "world/job_reading.h"
 #include "world/keys.h"
+#include "world/plan_settings.h"
 #include "world/toml.h"
 #include "world/toml_text.h"
 
@@ -348,6 +349,7 @@ Result<LoadedJob> load_job(const std::string& path, const std::vector<std::strin
     const Status read = read_override(reading, flag);
     if (!read.ok()) return read.error();
   }
+  if (const Status taken = take_plan(reading.loaded); !taken.ok()) return taken.error();
   const Status finished = finish(reading);
   if (!finished.ok()) return finished.error();
   return reading.loaded;

@@ -18,7 +18,8 @@ struct LoadedJob {
       origin;  // "optimizer.clip" -> "default" | "job.toml:12" | "flag"
 };
 
-// Reads `path` (empty = defaults only) and then `overrides`, each "section.key=value".
+// Reads `path` (empty = defaults only) and then `overrides`, each "section.key=value", and the plan
+// file that they name (plan_settings.h).
 //
 // Errors: Invalid/Call for an unreadable file, bad TOML, an unknown section or key, a wrong type, a
 //         value out of range, or values that do not fit together (more stages than layers).

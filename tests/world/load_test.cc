@@ -266,7 +266,8 @@ TEST(Load, TextOfAJobReadsBackEqual) {
           "job.name",        "data.kind",         "model.kind",         "model.width",
           "model.heads",     "model.tied",        "parallel.stages",    "parallel.pipelines",
           "parallel.micros", "device.kind",       "coordinator.listen", "network.send",
-          "network.path",    "coordinator.store", "coordinator.etcd"};
+          "network.path",    "coordinator.store", "coordinator.etcd",   "parallel.plan",
+          "parallel.holders"};
       if (kTied.count(key.name) > 0) continue;
       text += cat(key.name, " = ", random_value(key, random), "\n");
     }

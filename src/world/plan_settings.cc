@@ -1,0 +1,122 @@
+#include "world/plan_settings.h"
+
+#include <algorithm>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "base/file.h"
+#include "base/text.h"
+#include "ir/check.h"
+#include "ir/text.h"
+#include "world/seats.h"
+
+namespace tenuto {
+
+namespace {
+
+// Sets one setting of a job to the value of a plan.
+class Setter {
+ public:
+  explicit Setter(LoadedJob& loaded)
+      : loaded_(loaded), from_(cat("plan ", loaded.job.parallel.plan)) {}
+
+  // A setting that the plan decides: the job may give it only if it is the same.
+  template <class Value>
+  void decide(const char* key, Value& value, Value found) {
+    if (!status_.ok()) return;
+    std::string& origin = loaded_.origin[key];
+    if (origin != "default" && value != found) {
+      status_ =
+          invalid(cat(place(origin), key, " = ", value, ": the plan ", loaded_.job.parallel.plan,
+                      " has ", found, ": leave the key out or make them equal"));
+      return;
+    }
+    value = std::move(found);
+    origin = from_;
+  }
+  // A setting that the job may give in another way than the plan.
+  void suggest(const char* key, std::string& value, std::string found) {
+    std::string& origin = loaded_.origin[key];
+    if (origin != "default") return;
+    value = std::move(found);
+    origin = from_;
+  }
+  // A setting that has no meaning beside a plan.
+  void refuse(const char* key) {
+    const std::string& origin = loaded_.origin[key];
+    if (!status_.ok() || origin == "default") return;
+    status_ = invalid(cat(place(origin), key, ": parallel.plan = \"", loaded_.job.parallel.plan,
+                          "\" already decides this: leave one out"));
+  }
+  const Status& status() const { return status_; }
+
+ private:
+  static std::string place(const std::string& origin) {
+    return origin == "flag" ? "--" : origin + ": ";
+  }
+
+  LoadedJob& loaded_;
+  const std::string from_;
+  Status status_ = ok();
+};
+
+std::vector<std::string> texts_of(const std::vector<std::vector<WorkerId>>& places) {
+  std::vector<std::string> texts;
+  for (const std::vector<WorkerId>& workers : places) {
+    std::string text;
+    for (const WorkerId worker : workers) text += cat(text.empty() ? "" : " ", worker);
+    texts.push_back(std::move(text));
+  }
+  return texts;
+}
+
+}  // namespace
+
+Result<Plan> read_plan_of_job(const Job& job) {
+  const std::string& path = job.parallel.plan;
+  const auto text = read_file(path);
+  if (!text.ok()) return text.error();
+  auto plan = plan_from_json(text.value(), path);
+  if (!plan.ok()) return plan;
+  if (const Status right = check(plan.value()); !right.ok()) {
+    Error error = right.error();
+    error.message = cat(path, " is refused: ", error.message);
+    return error;
+  }
+  return plan;
+}
+
+Status take_plan(LoadedJob& loaded) {
+  ParallelSettings& parallel = loaded.job.parallel;
+  if (parallel.plan.empty()) return ok();
+  const auto read = read_plan_of_job(loaded.job);
+  if (!read.ok()) return read.error();
+  const Plan& plan = read.value();
+  const auto places = places_of(plan.stages);
+  const auto pipelines = static_cast<int32_t>(places.front().size());
+  const int32_t micros = plan.schedule.micro_count;
+  const bool grid = is_grid(places) && micros % pipelines == 0;
+  Setter set(loaded);
+  for (const char* key : {"parallel.schedule", "parallel.order", "parallel.chunks",
+                          "parallel.memory", "parallel.holders"}) {
+    set.refuse(key);
+  }
+  set.decide("parallel.stages", parallel.stages, static_cast<int32_t>(places.size()));
+  set.decide("parallel.pipelines", parallel.pipelines, grid ? pipelines : 1);
+  set.decide("parallel.micros", parallel.micros, grid ? micros / pipelines : micros);
+  set.decide("parallel.split_backward", parallel.split_backward, plan.split_backward);
+  set.decide("parallel.dispatch", parallel.dispatch,
+             std::string(plan.dispatch == Dispatch::Ready ? "ready" : "listed"));
+  set.suggest("parallel.optimizer", parallel.optimizer,
+              plan.update.staggered ? "staggered" : "barrier");
+  set.suggest("parallel.all_reduce", parallel.all_reduce, plan.schedule.all_reduce);
+  if (!set.status().ok()) return set.status();
+  if (!grid) {
+    parallel.holders = texts_of(places);
+    loaded.origin["parallel.holders"] = cat("plan ", parallel.plan);
+  }
+  return ok();
+}
+
+}  // namespace tenuto
