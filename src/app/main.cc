@@ -290,6 +290,7 @@ int run(int count, char** arguments) {
   std::function<int()> action;
   const Chosen chosen = [&action](std::function<int()> what) { action = std::move(what); };
   add_train_commands(app, chosen);
+  add_plan_command(app, chosen);
   add_simulate_command(app, chosen);
   add_schedule_command(app, chosen);
   add_collective_command(app, chosen);

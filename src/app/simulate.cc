@@ -181,6 +181,23 @@ int write_page_of(const SimulateOptions& options, const SimulationCase& it,
   return 1;
 }
 
+// What a model and its devices are made from, apart from a job.
+void add_model_flags(CLI::App& command, SimulateOptions& options) {
+  const NumberRange milliseconds{0, 1e9};
+  numbers_flag(command, "--forward-ms", options.forward_ms, milliseconds,
+               "time of a forward: one number, or one per stage (10)");
+  numbers_flag(command, "--backward-input-ms", options.backward_input_ms, milliseconds,
+               "time of an input gradient (10)");
+  numbers_flag(command, "--backward-weight-ms", options.backward_weight_ms, milliseconds,
+               "time of a weight gradient (10)");
+  list_flag(command, "--times", options.times,
+            "traces with the op times, of Tenuto or PyTorch: one, or one per worker");
+  path_flag(command, "--chain", options.chain,
+            "with a plan's file: the layers that it was made for, as tenuto plan reads them");
+  path_flag(command, "--cluster", options.cluster,
+            "with a plan's file: the devices, as tenuto plan reads them");
+}
+
 }  // namespace
 
 int run_simulate(const SimulateOptions& options, std::ostream& out, std::ostream& errors) {
@@ -234,14 +251,7 @@ void add_simulate_command(CLI::App& app, Chosen chosen) {
   number_flag(*command, "--pipelines", options->pipelines, whole, "pipelines side by side (1)");
   number_flag(*command, "--micros", options->micros, whole, "micro-batches of a pipeline (8)");
   command->add_option("--order", options->order, "a name from tenuto schedule list (1f1b)");
-  numbers_flag(*command, "--forward-ms", options->forward_ms, milliseconds,
-               "time of a forward: one number, or one per stage (10)");
-  numbers_flag(*command, "--backward-input-ms", options->backward_input_ms, milliseconds,
-               "time of an input gradient (10)");
-  numbers_flag(*command, "--backward-weight-ms", options->backward_weight_ms, milliseconds,
-               "time of a weight gradient (10)");
-  list_flag(*command, "--times", options->times,
-            "traces with the op times, of Tenuto or PyTorch: one, or one per worker");
+  add_model_flags(*command, *options);
   number_flag(*command, "--link-ms", options->link_ms, milliseconds,
               "one-way latency of every link (0)");
   list_flag(*command, "--slow-link", options->slow_links,

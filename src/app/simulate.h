@@ -30,6 +30,7 @@ struct SimulateOptions {
   int64_t iterations = 1;
   int64_t seed = 0;
   std::optional<double> seconds;  // limit of a search for an order or a routing
+  std::string chain, cluster;     // with a plan's file: its layers and its devices, as files
   std::string trace;              // file for the Chrome trace
   std::string page;               // file for the HTML page
   std::string measured;  // run's folder, or a trace: shown on the page beside the simulated step

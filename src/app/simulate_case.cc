@@ -22,6 +22,8 @@
 #include "plan/lower.h"
 #include "plan/make_plan.h"
 #include "sim/trace_times.h"
+#include "world/cluster_file.h"
+#include "world/layer_chain.h"
 #include "world/load.h"
 
 namespace tenuto {
@@ -165,6 +167,42 @@ Result<SimulationCase> case_of_flags(const SimulateOptions& options) {
   return it;
 }
 
+// Replaces the model by the layers of a file.
+Status take_chain(const SimulateOptions& options, SimulationCase& it) {
+  if (options.chain.empty()) return ok();
+  if (!options.forward_ms.empty() || !options.backward_input_ms.empty() ||
+      !options.backward_weight_ms.empty()) {
+    return invalid("--chain replaces --forward-ms and the other op times: give one of the two");
+  }
+  auto chain = load_chain(options.chain);
+  if (!chain.ok()) return chain.error();
+  const size_t layers = chain.value().model.layers.size(),
+               expected = at(it.plan.stages.back().layer_end);
+  if (layers != expected) {
+    return invalid(cat(options.chain, " has ", layers, " layers and ", options.file, " ", expected,
+                       ": give the layers that the plan was made for"));
+  }
+  it.model = std::move(chain).value().model;
+  it.update = true;
+  return ok();
+}
+
+// Replaces the cluster by the devices of a file.
+Status take_cluster(const SimulateOptions& options, SimulationCase& it) {
+  if (options.cluster.empty()) return ok();
+  if (options.link_ms) return invalid("--cluster replaces --link-ms: give one of the two");
+  auto cluster = load_cluster(options.cluster);
+  if (!cluster.ok()) return cluster.error();
+  const size_t devices = cluster.value().workers.size(), workers = it.plan.schedule.lists.size();
+  if (devices < workers) {
+    return invalid(cat(options.cluster, " has ", devices, " devices and ", options.file, " ",
+                       workers, " workers: give the devices that the plan was made for"));
+  }
+  it.cluster = std::move(cluster).value();
+  it.cluster.workers.resize(workers);
+  return ok();
+}
+
 Result<SimulationCase> case_of_plan(const SimulateOptions& options) {
   auto plan = plan_from_file(options.file);
   if (!plan.ok()) return plan.error();
@@ -179,6 +217,8 @@ Result<SimulationCase> case_of_plan(const SimulateOptions& options) {
   it.model = model_of(it.plan, times.value());
   const Link link{from_milliseconds(options.link_ms.value_or(0)), 0};
   it.cluster = uniform_cluster(static_cast<int32_t>(it.plan.schedule.lists.size()), link);
+  if (const Status taken = take_chain(options, it); !taken.ok()) return taken.error();
+  if (const Status taken = take_cluster(options, it); !taken.ok()) return taken.error();
   return it;
 }
 
@@ -432,6 +472,9 @@ Result<SimulationCase> case_of(const SimulateOptions& options, Watch& watch) {
         cat(options.file, " already gives stages, order and the like: leave those flags out"));
   }
   const bool job = ends_with(options.file, ".toml");
+  if ((job || options.file.empty()) && !(options.chain.empty() && options.cluster.empty())) {
+    return invalid("--chain and --cluster belong to a plan's file: name it, or leave them out");
+  }
   watch.begin("making the plan");
   Result<SimulationCase> it = options.file.empty() ? case_of_flags(options)
                               : job                ? case_of_job(options, watch)

@@ -390,6 +390,29 @@ TEST(Simulate, ASearchEndsAtItsTimeLimit) {
   EXPECT_NE(refused(options, 2).find("--seconds 0: expected more than 0"), std::string::npos);
 }
 
+// The files of tenuto plan describe the layers and the devices of a plan's file, and of nothing
+// else.
+TEST(Simulate, RefusesFilesThatDoNotBelongToThePlan) {
+  const Scratch chain("layers.chain", "1 2 1000 1000 one\n1 2 1000 1000 two\n");
+  const Scratch cluster("cluster.json",
+                        R"({"devices": 1, "bandwidth_gbps": {"inside": 1, "between": 1,
+                            "per_node": 1}})");
+  SimulateOptions options;
+  options.chain = chain.path();
+  EXPECT_NE(refused(options, 2).find("--chain and --cluster belong to a plan's file"),
+            std::string::npos);
+  Shape shape;
+  shape.stages = 3;
+  const Scratch made("made.json", to_json(make_plan(shape).value()));
+  options.file = made.path();
+  EXPECT_NE(refused(options, 2).find("has 2 layers and"), std::string::npos);
+  options.chain = "";
+  options.cluster = cluster.path();
+  EXPECT_NE(refused(options, 2).find("has 1 devices and"), std::string::npos);
+  options.link_ms = 1;
+  EXPECT_NE(refused(options, 2).find("--cluster replaces --link-ms"), std::string::npos);
+}
+
 TEST(WaitingLine, Text) {
   EXPECT_EQ(waiting_text("trying orders", 37, std::chrono::seconds(12)),
             "trying orders: 37 so far, 12 s");

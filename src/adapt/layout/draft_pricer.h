@@ -1,0 +1,80 @@
+// Simulates the steps of drafts within a counted effort, and keeps the best drafts.
+#pragma once
+
+#include <cstdint>
+#include <limits>
+#include <map>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "adapt/layout/block_schedule.h"
+#include "adapt/layout/draft.h"
+#include "base/watch.h"
+
+namespace tenuto {
+
+// The step of a draft that does not fit, or that was not simulated.
+inline constexpr double kNotPriced = std::numeric_limits<double>::infinity();
+
+// A draft with its step.
+struct PricedDraft {
+  Draft draft;
+  double makespan = kNotPriced;
+  std::string how;  // where it comes from
+};
+
+// Remembers the steps of all drafts, so that equal loads are simulated once. Keeps the best draft
+// of each shape (the numbers of replicas of the stages), for the best shapes.
+class DraftPricer {
+ public:
+  // `blocks`: ops and transfers to simulate, at most.
+  DraftPricer(const DraftTable& table, int64_t blocks, Watch* watch);
+
+  // The step of a draft, by the best schedule within effort(). kNotPriced when it does not fit into
+  // memory, or is_over(), or when it is certainly not below `limit`.
+  double price(const Draft& draft, double limit, const std::string& how);
+  // How much the schedule of each draft is searched: none at first. Steps by another effort are
+  // simulated anew, but drafts that are kept stay.
+  void set_effort(int64_t replays, int64_t nodes);
+  // The schedule of a draft that price() accepts, by at least effort().
+  std::optional<BlockSchedule> schedule(const Draft& draft, int64_t replays, int64_t nodes);
+
+  // A lower bound on all steps: the search is over when it is reached.
+  void set_goal(double least_step) { goal_ = least_step; }
+  // True when a draft was found, and the effort is spent, the time is over, or the goal is reached.
+  bool is_over() const;
+  // Counts work other than simulation, in blocks.
+  void charge(double blocks) { spent_ += blocks; }
+  // The blocks that were counted.
+  double spent() const { return spent_; }
+  // How many drafts were simulated.
+  int64_t priced() const { return priced_; }
+
+  // The best draft; its step is kNotPriced when none fits.
+  const PricedDraft& best() const { return best_; }
+  // The best draft of each of the best shapes, the shortest step first.
+  std::vector<PricedDraft> best_of_shapes() const;
+  // The shortage of memory of the draft that misses least; only until one fits.
+  const MemoryShortage& least_shortage() const { return least_shortage_; }
+  // That draft.
+  const Draft& short_draft() const { return short_draft_; }
+
+ private:
+  void keep(const Draft& draft, double makespan, const std::string& how);
+  BlockEffort effort_for(const Draft& draft) const;
+
+  const DraftTable* table_;
+  double blocks_ = 0, spent_ = 0, goal_ = 0;
+  Watch* watch_;
+  int64_t replays_ = 0, nodes_ = 0;
+  int64_t priced_ = 0;
+  std::unordered_map<uint64_t, double> steps_;  // by key_of(loads) and effort
+  std::map<std::vector<int32_t>, PricedDraft> shapes_;
+  double worst_shape_ = kNotPriced;  // of shapes_, once there are enough
+  PricedDraft best_;
+  MemoryShortage least_shortage_;
+  Draft short_draft_;
+};
+
+}  // namespace tenuto

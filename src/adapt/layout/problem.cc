@@ -1,0 +1,218 @@
+#include "adapt/layout/problem.h"
+
+#include <algorithm>
+#include <limits>
+
+#include "base/check.h"
+
+namespace tenuto {
+
+namespace {
+
+constexpr double kUnlimited = std::numeric_limits<double>::infinity();
+
+double bytes_per_nanosecond(const Link& link) {
+  return link.bytes_per_second == 0 ? kUnlimited : link.bytes_per_second / 1e9;
+}
+
+// The number of each live worker's class, from 0; classes without a live worker have none.
+std::vector<size_t> classes_of(const Cluster& cluster, const std::vector<WorkerId>& workers) {
+  std::vector<size_t> classes;
+  for (const WorkerId worker : workers) {
+    classes.push_back(cluster.place.empty()
+                          ? 0
+                          : static_cast<size_t>(cluster.place[static_cast<size_t>(worker.value)]));
+  }
+  return classes;
+}
+
+double slower(const Cluster& cluster, WorkerId one, WorkerId other) {
+  return std::min(bytes_per_nanosecond(cluster.link(one, other)),
+                  bytes_per_nanosecond(cluster.link(other, one)));
+}
+
+}  // namespace
+
+LayoutProblem::LayoutProblem(const Model& model, const Cluster& cluster,
+                             const LayoutSettings& settings)
+    : settings_(settings), update_time_(static_cast<double>(model.step.count())) {
+  CHECK(!model.layers.empty() && settings.micros >= 1, "a layout needs layers and micro-batches");
+  forward_ = backward_ = parameters_ = stash_ = {0};
+  cut_ = {0};
+  for (const Layer& layer : model.layers) {
+    forward_.push_back(forward_.back() + static_cast<double>(layer.forward.count()));
+    backward_.push_back(
+        backward_.back() +
+        static_cast<double>((layer.backward_input + layer.backward_weight).count()));
+    parameters_.push_back(parameters_.back() + static_cast<double>(layer.parameters.count));
+    stash_.push_back(stash_.back() + static_cast<double>(layer.stash.count));
+    cut_.push_back(static_cast<double>(layer.activation.count));
+  }
+  cut_.back() = 0;
+  devices_.assign(cluster.workers.size(), -1);
+  for (size_t w = 0; w < cluster.workers.size(); ++w) {
+    const Worker& worker = cluster.workers[w];
+    if (!worker.alive) continue;
+    devices_[w] = device_count();
+    workers_.push_back(WorkerId{static_cast<int32_t>(w)});
+    speed_.push_back(worker.speed);
+    memory_.push_back(worker.memory.count == 0 ? kUnlimited
+                                               : static_cast<double>(worker.memory.count));
+    memory_is_limited_ = memory_is_limited_ || worker.memory.count != 0;
+  }
+  CHECK(!workers_.empty(), "a layout needs a live worker");
+  class_ = classes_of(cluster, workers_);
+  class_count_ = *std::max_element(class_.begin(), class_.end()) + 1;
+  rates_.assign(class_count_ * class_count_, kUnlimited);
+  for (size_t row = 0; row < class_count_ && !cluster.between.empty(); ++row) {
+    for (size_t column = 0; column < class_count_; ++column) {
+      rates_[row * class_count_ + column] =
+          std::min(bytes_per_nanosecond(cluster.between[row][column]),
+                   bytes_per_nanosecond(cluster.between[column][row]));
+    }
+  }
+  for (const auto& [pair, link] : cluster.exceptions) {
+    const int32_t one = devices_[static_cast<size_t>(pair.first.value)],
+                  other = devices_[static_cast<size_t>(pair.second.value)];
+    if (one < 0 || other < 0 || one == other) continue;
+    exceptions_[std::minmax(one, other)] = slower(cluster, pair.first, pair.second);
+  }
+}
+
+double LayoutProblem::rate_with_exceptions(int32_t one, int32_t other, double rate) const {
+  const auto found = exceptions_.find(std::minmax(one, other));
+  return found == exceptions_.end() ? rate : found->second;
+}
+
+namespace {
+
+// The devices of a stage.
+std::vector<int32_t> devices_of(const LayoutProblem& problem, const Stage& stage) {
+  std::vector<int32_t> devices;
+  for (const WorkerId holder : stage.holders) devices.push_back(problem.device(holder));
+  return devices;
+}
+
+// The slowest rate between two different devices of these.
+double slowest_inside(const LayoutProblem& problem, const std::vector<int32_t>& devices) {
+  double slowest = kUnlimited;
+  for (size_t i = 0; i < devices.size(); ++i) {
+    for (size_t j = i + 1; j < devices.size(); ++j) {
+      slowest = std::min(slowest, problem.rate(devices[i], devices[j]));
+    }
+  }
+  return slowest;
+}
+
+double slowest_between(const LayoutProblem& problem, const std::vector<int32_t>& from,
+                       const std::vector<int32_t>& to) {
+  double slowest = kUnlimited;
+  for (const int32_t one : from) {
+    for (const int32_t other : to) slowest = std::min(slowest, problem.rate(one, other));
+  }
+  return slowest;
+}
+
+}  // namespace
+
+LayoutLoads row_split_loads(const LayoutProblem& problem, const Layout& layout) {
+  LayoutLoads loads;
+  loads.micros = problem.settings().micros;
+  loads.half_duplex = problem.settings().half_duplex;
+  std::vector<int32_t> before;
+  for (const Stage& stage : layout) {
+    const std::vector<int32_t> devices = devices_of(problem, stage);
+    const double replicas = static_cast<double>(devices.size());
+    double speed = kUnlimited;
+    for (const int32_t device : devices) speed = std::min(speed, problem.speed(device));
+    const Layers layers{stage.layer_first, stage.layer_end};
+    if (!before.empty()) {
+      const double pairs = static_cast<double>(before.size()) * replicas;
+      const double time =
+          problem.cut(stage.layer_first) / (pairs * slowest_between(problem, before, devices));
+      loads.links.push_back({time, time});
+    }
+    loads.stages.push_back({problem.forward(layers) / (replicas * speed),
+                            problem.backward(layers) / (replicas * speed),
+                            2 * (replicas - 1) / replicas * problem.parameters(layers) /
+                                    slowest_inside(problem, devices) +
+                                problem.update_time()});
+    before = devices;
+  }
+  return loads;
+}
+
+double bottleneck(const LayoutLoads& loads) {
+  double most = 0;
+  for (const StageLoad& stage : loads.stages) {
+    most = std::max(most, loads.micros * stage.both() + stage.reduction);
+  }
+  for (const LinkLoad& link : loads.links) most = std::max(most, loads.micros * link.both());
+  return most;
+}
+
+double least_makespan(const LayoutLoads& loads) {
+  const size_t count = loads.stages.size();
+  const double micros = loads.micros;
+  double least = 0;
+  double head = 0;  // the first micro-batch, up to the forward of stage n
+  // The last micro-batch, from the end of a backward of stage n: to the end of the step.
+  std::vector<double> back(count);
+  // From the start of a forward of stage n to the end of its backward; from there to the end of the
+  // last stage's backward.
+  std::vector<double> trip(count), down(count);
+  for (size_t n = 0; n < count; ++n) {
+    const double reduction = loads.stages[n].reduction;
+    back[n] = n == 0 ? reduction
+                     : std::max(reduction, loads.links[n - 1].backward +
+                                               loads.stages[n - 1].backward + back[n - 1]);
+  }
+  for (size_t n = count; n-- > 0;) {
+    const StageLoad& stage = loads.stages[n];
+    const bool last = n + 1 == count;
+    trip[n] = stage.both() + (last ? 0 : loads.links[n].both() + trip[n + 1]);
+    down[n] = stage.forward + (last ? stage.backward : loads.links[n].forward + down[n + 1]);
+  }
+  for (size_t n = 0; n < count; ++n) {
+    const StageLoad& stage = loads.stages[n];
+    // A stage does one thing at a time: all its work; or all its forwards, after which the last
+    // micro-batch goes on; or all its backwards, after the first micro-batch has come back.
+    least = std::max({least, head + micros * stage.both() + back[n],
+                      head + (micros - 1) * stage.forward + down[n] + back[count - 1],
+                      head + trip[n] + (micros - 1) * stage.backward + back[n]});
+    if (n + 1 == count) break;
+    // So does a link, in each direction.
+    const LinkLoad& link = loads.links[n];
+    const double start = head + stage.forward;    // of the first transfer
+    const double end = stage.backward + back[n];  // after the last transfer back
+    least = std::max({least, start + micros * link.forward + down[n + 1] + back[count - 1],
+                      start + link.forward + trip[n + 1] + micros * link.backward + end});
+    if (loads.half_duplex) least = std::max(least, start + micros * link.both() + end);
+    head = start + link.forward;
+  }
+  return least;
+}
+
+double stage_memory(const LayoutProblem& problem, const Stage& stage, int32_t in_flight) {
+  const Layers layers{stage.layer_first, stage.layer_end};
+  return problem.settings().state_share * problem.parameters(layers) +
+         in_flight * problem.stash(layers) / static_cast<double>(stage.holders.size());
+}
+
+MemoryShortage memory_shortage(const LayoutProblem& problem, const Layout& layout) {
+  if (!problem.memory_is_limited()) return {};
+  const auto count = static_cast<int32_t>(layout.size());
+  for (int32_t n = 0; n < count; ++n) {
+    const Stage& stage = layout[static_cast<size_t>(n)];
+    const double need =
+        stage_memory(problem, stage, std::min(problem.settings().micros, count - n));
+    for (const WorkerId holder : stage.holders) {
+      const int32_t device = problem.device(holder);
+      const double missing = need - problem.memory(device);
+      if (missing > 0) return {n, device, missing};
+    }
+  }
+  return {};
+}
+
+}  // namespace tenuto

@@ -1,0 +1,151 @@
+// What a search for a layout knows: a chain of layers, the live devices, the rates between them.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <utility>
+#include <vector>
+
+#include "ir/plan.h"
+#include "world/cluster.h"
+#include "world/model.h"
+
+namespace tenuto {
+
+// Which layers and which devices each stage of a pipeline has, the input side first. A stage's
+// holders are its replicas. A device that no stage has is idle.
+using Layout = std::vector<Stage>;
+
+// How a layout is used.
+struct LayoutSettings {
+  int32_t micros = 1;        // micro-batches of a step
+  bool half_duplex = false;  // both directions of a link share its rate
+  double state_share = 4;    // bytes of weights, gradient and optimizer state that a device keeps,
+                             // for each byte of parameters (Adam in float32: 4)
+};
+
+// Half-open range of layers.
+struct Layers {
+  int32_t first = 0, end = 0;
+};
+
+// A model, a cluster and the settings in the form that searches need. Times are in nanoseconds,
+// sizes in bytes, rates in bytes per nanosecond; all are doubles, because layouts divide them.
+// Devices are the live workers, numbered from 0 in the order of their worker numbers.
+class LayoutProblem {
+ public:
+  // Requires: at least one layer and one live worker; settings.micros >= 1
+  LayoutProblem(const Model& model, const Cluster& cluster, const LayoutSettings& settings);
+
+  // How many layers the model has.
+  int32_t layer_count() const { return static_cast<int32_t>(forward_.size()) - 1; }
+  // How many devices there are.
+  int32_t device_count() const { return static_cast<int32_t>(workers_.size()); }
+  // How the layout will be used.
+  const LayoutSettings& settings() const { return settings_; }
+  // Of a stage's update, once a step.
+  double update_time() const { return update_time_; }
+
+  // Of a whole micro-batch on one device of speed 1.
+  double forward(Layers layers) const { return between(forward_, layers); }
+  double backward(Layers layers) const { return between(backward_, layers); }
+  double parameters(Layers layers) const { return between(parameters_, layers); }
+  double stash(Layers layers) const { return between(stash_, layers); }
+  // Bytes of a micro-batch that cross the cut before layer `layer`, in one direction; 0 at both
+  // ends of the model.
+  double cut(int32_t layer) const { return cut_[static_cast<size_t>(layer)]; }
+
+  // The worker of a device.
+  WorkerId worker(int32_t device) const { return workers_[static_cast<size_t>(device)]; }
+  // The device of a live worker.
+  int32_t device(WorkerId worker) const { return devices_[static_cast<size_t>(worker.value)]; }
+  // Of a device, relative to the one that the model was measured on.
+  double speed(int32_t device) const { return speed_[static_cast<size_t>(device)]; }
+  // Infinite when unlimited.
+  double memory(int32_t device) const { return memory_[static_cast<size_t>(device)]; }
+  // Between two different devices: of the slower direction; infinite when unlimited.
+  double rate(int32_t one, int32_t other) const {
+    const size_t row = class_[static_cast<size_t>(one)],
+                 column = class_[static_cast<size_t>(other)];
+    const double rate = rates_[row * class_count_ + column];
+    return exceptions_.empty() ? rate : rate_with_exceptions(one, other, rate);
+  }
+  // True when some device's memory is limited.
+  bool memory_is_limited() const { return memory_is_limited_; }
+
+ private:
+  using Sums = std::vector<double>;  // [i] = of the first i layers
+  static double between(const Sums& sums, Layers layers) {
+    return sums[static_cast<size_t>(layers.end)] - sums[static_cast<size_t>(layers.first)];
+  }
+  double rate_with_exceptions(int32_t one, int32_t other, double rate) const;
+
+  LayoutSettings settings_;
+  double update_time_ = 0;
+  Sums forward_, backward_, parameters_, stash_;
+  std::vector<double> cut_;
+  std::vector<WorkerId> workers_;
+  std::vector<int32_t> devices_;  // of each worker; -1 = not alive
+  std::vector<double> speed_, memory_;
+  std::vector<size_t> class_;  // of each device
+  size_t class_count_ = 0;
+  std::vector<double> rates_;                                 // between two classes
+  std::map<std::pair<int32_t, int32_t>, double> exceptions_;  // by the lower and the higher device
+  bool memory_is_limited_ = false;
+};
+
+// A stage's share of the work, in nanoseconds.
+struct StageLoad {
+  double forward = 0, backward = 0;  // of a micro-batch
+  double reduction = 0;              // once a step: all-reduce of the gradients, and the update
+  // Forward and backward.
+  double both() const { return forward + backward; }
+};
+
+// What a boundary between two stages carries for each micro-batch, in nanoseconds.
+struct LinkLoad {
+  double forward = 0, backward = 0;
+  // Both ways.
+  double both() const { return forward + backward; }
+};
+
+// The loads of a layout, from which its schedule is made.
+struct LayoutLoads {
+  std::vector<StageLoad> stages;
+  std::vector<LinkLoad> links;  // one fewer than stages; links[n] joins stages n and n + 1
+  int32_t micros = 1;
+  bool half_duplex = false;
+};
+
+// The loads when every micro-batch is cut into equal rows, one share for each replica of a stage.
+// A replica sends a part of its rows to each replica of the next stage; the slowest pair determines
+// the time. Gradients are summed by a ring, whose slowest pair determines the time.
+//
+// Source: Luo et al., "Efficient Pipeline Planning for Expedited Distributed DNN Training",
+//         INFOCOM 2022 (rows split over the replicas of a stage)
+LayoutLoads row_split_loads(const LayoutProblem& problem, const Layout& layout);
+
+// The load of the busiest stage or link during a step, W in the literature: for a stage its
+// micro-batches and its reduction, for a link all transfers of both directions. With half-duplex
+// links no schedule is shorter.
+double bottleneck(const LayoutLoads& loads);
+
+// No schedule of these loads is shorter. Cost: linear in the number of stages.
+double least_makespan(const LayoutLoads& loads);
+
+// The memory that each replica of a stage needs when `in_flight` micro-batches are between the
+// start of their forward and the end of their backward, with rows split over the replicas.
+double stage_memory(const LayoutProblem& problem, const Stage& stage, int32_t in_flight);
+
+// A layout in which some stage needs more memory than one of its devices has.
+struct MemoryShortage {
+  int32_t stage = -1;  // -1 = every stage fits
+  int32_t device = -1;
+  double missing = 0;  // bytes
+};
+
+// The first stage that does not fit, when stage n of N holds min(micros, N - n) micro-batches: the
+// least with which a pipeline is kept busy.
+MemoryShortage memory_shortage(const LayoutProblem& problem, const Layout& layout);
+
+}  // namespace tenuto

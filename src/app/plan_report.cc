@@ -1,0 +1,351 @@
+#include "app/plan_report.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <nlohmann/json.hpp>
+#include <vector>
+
+#include "app/flags.h"
+#include "app/plan_training.h"
+#include "base/text.h"
+
+namespace tenuto {
+
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+double milliseconds(double nanoseconds) { return nanoseconds / 1e6; }
+
+std::string ms_text(double nanoseconds) { return fixed(milliseconds(nanoseconds), 3); }
+
+std::string percent(double share) { return cat(fixed(100 * share, 1), " %"); }
+
+double share_of(double part, double whole) { return whole > 0 ? part / whole : 0; }
+
+std::string counted(size_t count, const char* what) {
+  return cat(count, " ", what, count == 1 ? "" : "s");
+}
+
+std::string bytes_text(double bytes) {
+  const std::vector<std::pair<double, const char*>> units = {
+      {1099511627776.0, " TiB"}, {1073741824.0, " GiB"}, {1048576.0, " MiB"}, {1024.0, " KiB"}};
+  for (const auto& [size, name] : units) {
+    if (bytes >= size) return fixed(bytes / size, 2) + name;
+  }
+  return fixed(bytes, 0) + " B";
+}
+
+// How long a stage or a link is busy during a step.
+struct Busy {
+  bool link = false;
+  size_t index = 0;
+  double time = 0;
+};
+
+double busy_time(const LayoutLoads& loads, const StageLoad& stage) {
+  return loads.micros * stage.both() + stage.reduction;
+}
+
+// Of the busier direction, when both have a resource of their own.
+double busy_time(const LayoutLoads& loads, const LinkLoad& link) {
+  return loads.micros * (loads.half_duplex ? link.both() : std::max(link.forward, link.backward));
+}
+
+// The first of the busiest ones, stages before links.
+Busy busiest(const LayoutLoads& loads) {
+  Busy most;
+  for (size_t n = 0; n < loads.stages.size(); ++n) {
+    const double time = busy_time(loads, loads.stages[n]);
+    if (time > most.time) most = {false, n, time};
+  }
+  for (size_t n = 0; n < loads.links.size(); ++n) {
+    const double time = busy_time(loads, loads.links[n]);
+    if (time > most.time) most = {true, n, time};
+  }
+  return most;
+}
+
+std::string name_of(const Busy& busy) {
+  return busy.link ? cat("link ", busy.index, "-", busy.index + 1) : cat("stage ", busy.index);
+}
+
+// The share of the step in which the devices of the stages run no forward and no backward.
+double bubble_fraction(const PricedLayout& layout) {
+  double busy = 0, devices = 0;
+  for (size_t n = 0; n < layout.layout.size(); ++n) {
+    const auto replicas = static_cast<double>(layout.layout[n].holders.size());
+    busy += replicas * layout.loads.micros * layout.loads.stages[n].both();
+    devices += replicas;
+  }
+  return 1 - std::min(1.0, share_of(busy, devices * layout.schedule.makespan));
+}
+
+std::string order_of(const BlockSchedule& schedule) {
+  return cat(tenuto::name_of(schedule.policy), schedule.improved ? "+search" : "");
+}
+
+// Why a layout has a longer step than another one.
+std::string why_longer(const PricedLayout& longer, const PricedLayout& best) {
+  const double difference = longer.schedule.makespan - best.schedule.makespan;
+  if (difference <= 1e-9 * best.schedule.makespan) {
+    return "its step is as long; the layout that was found first is kept";
+  }
+  const Busy its = busiest(longer.loads), here = busiest(best.loads);
+  const double rest = longer.schedule.makespan - its.time,
+               best_rest = best.schedule.makespan - here.time;
+  if (its.time - here.time >= rest - best_rest) {
+    return cat("its ", name_of(its), " is busy for ", ms_text(its.time),
+               " ms of a step, here the busiest is so for ", ms_text(here.time), " ms");
+  }
+  return cat("its pipeline fills, drains and waits for ", ms_text(rest),
+             " ms of a step besides the work of its busiest part, here for ", ms_text(best_rest),
+             " ms");
+}
+
+// "0-3,6" of ascending numbers; cut when it is long.
+std::string ranges_text(std::vector<int32_t> numbers) {
+  constexpr size_t kMost = 40;
+  std::sort(numbers.begin(), numbers.end());
+  std::string text;
+  for (size_t i = 0; i < numbers.size();) {
+    size_t end = i + 1;
+    while (end < numbers.size() && numbers[end] == numbers[end - 1] + 1) ++end;
+    if (text.size() > kMost) return cat(text, ",... (", numbers.size(), ")");
+    text += text.empty() ? "" : ",";
+    text += end - i == 1 ? cat(numbers[i]) : cat(numbers[i], "-", numbers[end - 1]);
+    i = end;
+  }
+  return text;
+}
+
+std::vector<int32_t> numbers_of(const std::vector<WorkerId>& workers) {
+  std::vector<int32_t> numbers;
+  for (const WorkerId worker : workers) numbers.push_back(worker.value);
+  return numbers;
+}
+
+// The live devices that no stage has.
+std::vector<int32_t> idle_devices(const PlanReport& report) {
+  std::vector<bool> used(static_cast<size_t>(report.problem.device_count()));
+  for (const Stage& stage : report.search.best.layout) {
+    for (const WorkerId holder : stage.holders) {
+      used[static_cast<size_t>(report.problem.device(holder))] = true;
+    }
+  }
+  std::vector<int32_t> idle;
+  for (size_t i = 0; i < used.size(); ++i) {
+    if (!used[i]) idle.push_back(report.problem.worker(static_cast<int32_t>(i)).value);
+  }
+  return idle;
+}
+
+std::string layers_text(const PlanReport& report, const Stage& stage) {
+  constexpr size_t kMost = 20;
+  const auto name = [&](int32_t layer) {
+    const std::string whole = shown(report.chain.names[static_cast<size_t>(layer)]);
+    return whole.size() > kMost ? whole.substr(0, kMost - 3) + "..." : whole;
+  };
+  const int32_t first = stage.layer_first, last = stage.layer_end - 1;
+  if (first == last) return cat(first, ": ", name(first));
+  return cat(first, "-", last, ": ", name(first), " to ", name(last));
+}
+
+// "FFBFBB": the order of a stage's forwards and backwards.
+std::string ops_text(const std::vector<bool>& order) {
+  std::string ops;
+  for (const bool backward : order) ops += backward ? 'B' : 'F';
+  return ops;
+}
+
+// Rows of cells as lines; columns as wide as their widest cell, text to the left and numbers to the
+// right.
+std::string table_text(const std::vector<std::vector<std::string>>& rows,
+                       const std::string& left_columns) {
+  std::vector<size_t> widths(rows.front().size());
+  for (const auto& row : rows) {
+    for (size_t i = 0; i < row.size(); ++i) widths[i] = std::max(widths[i], row[i].size());
+  }
+  std::string text;
+  for (const auto& row : rows) {
+    std::string line;
+    for (size_t i = 0; i < row.size(); ++i) {
+      const std::string blanks(widths[i] - row[i].size(), ' ');
+      line += i == 0 ? "" : "  ";
+      line += left_columns[i] == 'l' ? row[i] + blanks : blanks + row[i];
+    }
+    text += line.substr(0, line.find_last_not_of(' ') + 1) + "\n";
+  }
+  return text;
+}
+
+std::string stages_table(const PlanReport& report) {
+  const PricedLayout& best = report.search.best;
+  std::vector<std::vector<std::string>> rows = {{"stage", "devices", "layers", "forward ms",
+                                                 "backward ms", "reduction ms", "busy", "memory",
+                                                 "in flight"}};
+  for (size_t n = 0; n < best.layout.size(); ++n) {
+    const Stage& stage = best.layout[n];
+    const StageLoad& load = best.loads.stages[n];
+    const int32_t in_flight = best.schedule.in_flight[n];
+    rows.push_back({cat(n), ranges_text(numbers_of(stage.holders)), layers_text(report, stage),
+                    ms_text(load.forward), ms_text(load.backward), ms_text(load.reduction),
+                    percent(share_of(busy_time(best.loads, load), best.schedule.makespan)),
+                    bytes_text(stage_memory(report.problem, stage, in_flight)), cat(in_flight)});
+  }
+  return table_text(rows, "lllrrrrrr");
+}
+
+std::string links_table(const PricedLayout& best) {
+  std::vector<std::vector<std::string>> rows = {{"link", "forward ms", "backward ms", "busy"}};
+  for (size_t n = 0; n < best.loads.links.size(); ++n) {
+    const LinkLoad& load = best.loads.links[n];
+    rows.push_back({cat(n, "-", n + 1), ms_text(load.forward), ms_text(load.backward),
+                    percent(share_of(busy_time(best.loads, load), best.schedule.makespan))});
+  }
+  return table_text(rows, "lrrr");
+}
+
+// "3 stages on 4, 2, 2 devices".
+std::string shape_text(const Layout& layout) {
+  constexpr size_t kMost = 16;
+  std::string text = cat(counted(layout.size(), "stage"), " on ");
+  for (size_t n = 0; n < std::min(layout.size(), kMost); ++n) {
+    text += cat(n == 0 ? "" : ", ", layout[n].holders.size());
+  }
+  const bool one = layout.size() == 1 && layout[0].holders.size() == 1;
+  return cat(text, layout.size() > kMost ? ", ..." : "", one ? " device" : " devices");
+}
+
+Json stages_json(const PlanReport& report, const PricedLayout& layout) {
+  Json stages = Json::array();
+  for (size_t n = 0; n < layout.layout.size(); ++n) {
+    const Stage& stage = layout.layout[n];
+    const StageLoad& load = layout.loads.stages[n];
+    const int32_t in_flight = layout.schedule.in_flight[n];
+    const auto& names = report.chain.names;
+    stages.push_back(
+        {{"first_layer", stage.layer_first},
+         {"end_layer", stage.layer_end},
+         {"devices", numbers_of(stage.holders)},
+         {"first_name", names[static_cast<size_t>(stage.layer_first)]},
+         {"last_name", names[static_cast<size_t>(stage.layer_end) - 1]},
+         {"forward_ms", milliseconds(load.forward)},
+         {"backward_ms", milliseconds(load.backward)},
+         {"reduction_ms", milliseconds(load.reduction)},
+         {"busy_ms", milliseconds(busy_time(layout.loads, load))},
+         {"memory_bytes", std::llround(stage_memory(report.problem, stage, in_flight))},
+         {"in_flight", in_flight},
+         {"ops", ops_text(layout.schedule.order[n])}});
+  }
+  return stages;
+}
+
+Json links_json(const LayoutLoads& loads) {
+  Json links = Json::array();
+  for (const LinkLoad& load : loads.links) {
+    links.push_back({{"transfer_ms", milliseconds(load.forward)},
+                     {"backward_transfer_ms", milliseconds(load.backward)},
+                     {"busy_ms", milliseconds(busy_time(loads, load))}});
+  }
+  return links;
+}
+
+Json runner_up_json(const PlanReport& report) {
+  if (!report.search.runner_up) return nullptr;
+  const PricedLayout& runner = *report.search.runner_up;
+  Json stages = Json::array();
+  for (const Stage& stage : runner.layout) {
+    stages.push_back({{"first_layer", stage.layer_first},
+                      {"end_layer", stage.layer_end},
+                      {"devices", numbers_of(stage.holders)}});
+  }
+  return {{"makespan_ms", milliseconds(runner.schedule.makespan)},
+          {"stages", std::move(stages)},
+          {"order", order_of(runner.schedule)},
+          {"why", why_longer(runner, report.search.best)}};
+}
+
+// The head of the text: one fact a line.
+std::string facts_text(const PlanReport& report) {
+  const LayoutSearch& search = report.search;
+  const PricedLayout& best = search.best;
+  const double makespan = best.schedule.makespan;
+  const std::vector<int32_t> idle = idle_devices(report);
+  const auto devices = static_cast<size_t>(report.problem.device_count());
+  const Busy busy = busiest(best.loads);
+  std::string text =
+      cat(report.planner.name, ": ", counted(best.layout.size(), "stage"), " on ",
+          idle.empty() ? counted(devices, "device")
+                       : cat(devices - idle.size(), " of ", counted(devices, "device")),
+          ", ", counted(report.chain.names.size(), "layer"), ", ", best.loads.micros,
+          best.loads.micros == 1 ? " micro-batch" : " micro-batches",
+          " a step, rows split over replicas\n");
+  text += cat("makespan    ", ms_text(makespan), " ms by order ", order_of(best.schedule), "\n");
+  text += cat("lower bound ", ms_text(search.lower_bound), " ms of all layouts",
+              search.lower_bound > 0 ? cat(" (", fixed(makespan / search.lower_bound, 3), "x)\n")
+                                     : std::string("\n"));
+  text += cat("bottleneck  ", name_of(busy), ", busy for ", ms_text(busy.time), " ms of the step (",
+              percent(share_of(busy.time, makespan)), ")\n");
+  text += cat("bubble      ", percent(bubble_fraction(best)), "\n");
+  if (!idle.empty()) text += cat("idle        devices ", ranges_text(idle), "\n");
+  if (!search.how.empty()) {
+    text += cat("found by    ", search.how, "; ", search.priced,
+                search.priced == 1 ? " layout was simulated" : " layouts were simulated",
+                report.ended ? " before the time limit ended the search" : "", "\n");
+  }
+  if (search.runner_up) {
+    const PricedLayout& runner = *search.runner_up;
+    const double more = share_of(runner.schedule.makespan - makespan, makespan);
+    text += cat("runner-up   ", shape_text(runner.layout), ", ", ms_text(runner.schedule.makespan),
+                " ms (+", percent(more), "): ", why_longer(runner, best), "\n");
+  }
+  return text;
+}
+
+}  // namespace
+
+std::string plan_json(const PlanReport& report) {
+  const PricedLayout& best = report.search.best;
+  const Busy busy = busiest(best.loads);
+  Json tree = {
+      {"makespan_ms", milliseconds(best.schedule.makespan)},
+      {"lower_bound_ms", milliseconds(report.search.lower_bound)},
+      {"stages", stages_json(report, best)},
+      {"plan_ms", to_milliseconds(report.planning)},
+      {"planner", report.planner.name},
+      {"order", order_of(best.schedule)},
+      {"micros", best.loads.micros},
+      {"duplex", best.loads.half_duplex ? "half" : "full"},
+      {"execution_model", "rows-split"},
+      {"links", links_json(best.loads)},
+      {"bottleneck",
+       {{"kind", busy.link ? "link" : "stage"},
+        {"index", busy.index},
+        {"busy_ms", milliseconds(busy.time)},
+        {"share", share_of(busy.time, best.schedule.makespan)}}},
+      {"bubble_fraction", bubble_fraction(best)},
+      {"idle_devices", idle_devices(report)},
+      {"found_by", report.search.how},
+      {"layouts_simulated", report.search.priced},
+      {"ended_by_limit", report.ended},
+      {"runner_up", runner_up_json(report)},
+  };
+  if (report.training) tree["plan"] = training_json(*report.training, report.training_file);
+  return tree.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n";
+}
+
+std::string plan_text(const PlanReport& report) {
+  std::string text = cat(facts_text(report), "\n", stages_table(report));
+  if (!report.search.best.loads.links.empty()) {
+    text += cat("\n", links_table(report.search.best));
+  }
+  if (report.training) {
+    text +=
+        training_text(*report.training, report.training_file, report.search.best.schedule.makespan);
+  }
+  return text;
+}
+
+}  // namespace tenuto

@@ -1,0 +1,34 @@
+// What `tenuto plan` says about a layout: as text and as JSON.
+#pragma once
+
+#include <optional>
+#include <string>
+
+#include "adapt/layout/baseline.h"
+#include "adapt/layout/in_turn.h"
+#include "adapt/layout/problem.h"
+#include "adapt/layout/search.h"
+#include "base/unit.h"
+#include "world/layer_chain.h"
+
+namespace tenuto {
+
+// A planner's result, and what it was made from.
+struct PlanReport {
+  PlannerCard planner;
+  LayerChain chain;
+  LayoutProblem problem;
+  LayoutSearch search;  // of other planners than Tenuto's: the best layout and the lower bound
+  Duration planning{};  // from reading the files to the result
+  bool ended = false;   // the search was ended by its time limit
+  std::optional<InTurnPlan> training{};  // the plan that was written for training,
+  std::string training_file{};           // and where
+};
+
+// One line with one JSON object.
+std::string plan_json(const PlanReport& report);
+
+// Some lines about the step, a table of the stages and a table of the links.
+std::string plan_text(const PlanReport& report);
+
+}  // namespace tenuto

@@ -1,0 +1,59 @@
+#include "app/plan_training.h"
+
+#include <nlohmann/json.hpp>
+
+#include "base/text.h"
+
+namespace tenuto {
+
+namespace {
+
+// "3-2-3": the workers of each stage.
+std::string shape_of(const Plan& plan) {
+  std::string text;
+  for (const Stage& stage : plan.stages) {
+    text += cat(text.empty() ? "" : "-", stage.holders.size());
+  }
+  return text;
+}
+
+}  // namespace
+
+Result<InTurnPlan> training_plan(const LayerChain& chain, const Cluster& cluster,
+                                 const InTurnSettings& settings, const LayoutSearch& search,
+                                 Watch& watch) {
+  std::vector<Layout> layouts = search.shapes;
+  if (layouts.empty()) layouts.push_back(search.best.layout);
+  return plan_in_turn(chain.model, cluster, settings, layouts, &watch);
+}
+
+std::string training_text(const InTurnPlan& plan, const std::string& path, double rows_split) {
+  const double step = to_milliseconds(plan.step), bound = to_milliseconds(plan.lower_bound);
+  return cat("\nto train    ", path, ": whole micro-batches in turn, ", plan.plan.stages.size(),
+             plan.plan.stages.size() == 1 ? " stage on " : " stages on ", shape_of(plan.plan),
+             " workers\n", "step        ", fixed(step, 3), " ms, with reductions and update (",
+             fixed(step * 1e6 / rows_split, 3), "x of split rows)\n", "lower bound ",
+             fixed(bound, 3), " ms of all plans",
+             bound > 0 ? cat(" (", fixed(step / bound, 3), "x)") : std::string(), "\n",
+             "found by    ", plan.how.empty() ? std::string("its layout") : plan.how, "; ",
+             plan.priced, " plans were priced\n");
+}
+
+nlohmann::ordered_json training_json(const InTurnPlan& plan, const std::string& path) {
+  nlohmann::ordered_json stages = nlohmann::ordered_json::array();
+  for (const Stage& stage : plan.plan.stages) {
+    nlohmann::ordered_json devices = nlohmann::ordered_json::array();
+    for (const WorkerId holder : stage.holders) devices.push_back(holder.value);
+    stages.push_back({{"first_layer", stage.layer_first},
+                      {"end_layer", stage.layer_end},
+                      {"devices", std::move(devices)}});
+  }
+  return {{"file", path},
+          {"execution_model", "micros-in-turn"},
+          {"makespan_ms", to_milliseconds(plan.step)},
+          {"lower_bound_ms", to_milliseconds(plan.lower_bound)},
+          {"stages", std::move(stages)},
+          {"plans_priced", plan.priced}};
+}
+
+}  // namespace tenuto

@@ -1,0 +1,29 @@
+// tenuto plan --plan: the plan that trains a chain of layers on a cluster, whole micro-batches in
+// turn.
+#pragma once
+
+#include <nlohmann/json_fwd.hpp>
+#include <string>
+
+#include "adapt/layout/in_turn.h"
+#include "base/result.h"
+#include "base/watch.h"
+#include "world/cluster.h"
+#include "world/layer_chain.h"
+
+namespace tenuto {
+
+// Finds the plan from the layouts of a search. Errors: plan_in_turn's
+Result<InTurnPlan> training_plan(const LayerChain& chain, const Cluster& cluster,
+                                 const InTurnSettings& settings, const LayoutSearch& search,
+                                 Watch& watch);
+
+// What people read of it: its step, its stages, and how its step compares with that of the layout
+// that splits rows, `rows_split` nanoseconds. `path`: the file that has it, which parallel.plan and
+// `tenuto simulate` read.
+std::string training_text(const InTurnPlan& plan, const std::string& path, double rows_split);
+
+// The same for programs.
+nlohmann::ordered_json training_json(const InTurnPlan& plan, const std::string& path);
+
+}  // namespace tenuto

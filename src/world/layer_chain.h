@@ -1,0 +1,41 @@
+// A model as a measured chain of layers, read from a file.
+//
+// One layer per line, the input side first: `forward_ms backward_ms activation_bytes
+// parameter_bytes name`, all of a whole micro-batch on one device of speed 1. Blank lines and lines
+// that begin with # are ignored; the name is the rest of the line.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/result.h"
+#include "world/model.h"
+
+namespace tenuto {
+
+// The most layers of a chain, and the most nodes of a graph that becomes one.
+inline constexpr int32_t kMostChainLayers = 100'000;
+
+// A model and the names of its layers. The whole backward of a layer is its backward_input.
+struct LayerChain {
+  Model model;
+  std::vector<std::string> names;
+};
+
+// Errors: Invalid/Call with `source`, line and column for a line that is no layer, and with
+//         `source` for the chains that check_totals refuses
+Result<LayerChain> chain_from_text(std::string_view text, const std::string& source);
+
+// Reads a file of either form: a chain, or a graph (world/profile_graph.h). The content tells
+// which.
+Result<LayerChain> load_chain(const std::string& path);
+
+// Refuses a chain that no one can plan with: no layer, too many layers, no layer that takes time,
+// or sums of times or bytes that are too large to be counted.
+//
+// Errors: Invalid/Call with `source`
+Status check_totals(const LayerChain& chain, const std::string& source);
+
+}  // namespace tenuto

@@ -1,0 +1,147 @@
+#include "adapt/layout/in_turn.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+#include "base/random.h"
+#include "base/text.h"
+#include "ir/check.h"
+#include "plan/make_plan.h"
+#include "sim/price.h"
+
+namespace tenuto {
+namespace {
+
+size_t at(int32_t index) { return static_cast<size_t>(index); }
+
+Model random_model(Random& random, int32_t layers) {
+  Model model;
+  model.layers.resize(at(layers));
+  for (Layer& layer : model.layers) {
+    layer.forward = std::chrono::microseconds(200 + random.below(2000));
+    layer.backward_input = 2 * layer.forward;
+    layer.activation = layer.stash = {1000 + random.below(200'000)};
+    layer.parameters = {random.below(400'000)};
+  }
+  model.step = std::chrono::microseconds(random.below(300));
+  return model;
+}
+
+// Two nodes, a fast link within and a slow one between; workers have random speeds.
+Cluster random_cluster(Random& random, int32_t workers) {
+  Cluster cluster = uniform_cluster(workers, {});
+  const Link fast{std::chrono::microseconds(5), 5e9}, slow{std::chrono::microseconds(40), 4e8};
+  cluster.between = {{fast, slow}, {slow, fast}};
+  for (int32_t w = 0; w < workers; ++w) {
+    cluster.place.push_back(static_cast<int32_t>(random.below(2)));
+    cluster.workers[at(w)].speed = random.below(3) == 0 ? 0.5 : 1;
+  }
+  return cluster;
+}
+
+// The plan of the best layouts.
+Result<InTurnPlan> plan_of(const Model& model, const Cluster& cluster,
+                           const InTurnSettings& settings) {
+  const LayoutProblem problem(model, cluster, settings.layout);
+  const auto search = search_layout(problem);
+  if (!search.ok()) return search.error();
+  return plan_in_turn(model, cluster, settings, search.value().shapes);
+}
+
+TEST(InTurn, PlansAreRightAndPricedAsTheySay) {
+  for (uint64_t seed = 0; seed < 25; ++seed) {
+    SCOPED_TRACE(cat("seed ", seed));
+    Random random(seed);
+    const Model model = random_model(random, static_cast<int32_t>(3 + random.below(8)));
+    const auto workers = static_cast<int32_t>(2 + random.below(5));
+    Cluster cluster = random_cluster(random, workers);
+    const bool dead = workers > 2 && random.below(3) == 0;
+    if (dead) cluster.workers[1].alive = false;
+    InTurnSettings settings;
+    settings.layout.micros = static_cast<int32_t>(4 + random.below(12));
+    settings.split_backward = random.below(2) == 0;
+    settings.evaluation_micros = 2;
+    const auto made = plan_of(model, cluster, settings);
+    ASSERT_TRUE(made.ok()) << made.error().message;
+    const Plan& plan = made.value().plan;
+    const Status right = check(plan);
+    EXPECT_TRUE(right.ok()) << right.error().message;
+    const auto timeline = price(plan, model, cluster);
+    ASSERT_TRUE(timeline.ok()) << timeline.error().message;
+    EXPECT_EQ(timeline.value().makespan, made.value().step);
+    EXPECT_LE(made.value().lower_bound, made.value().step);
+    EXPECT_EQ(plan.stages.back().layer_end, static_cast<int32_t>(model.layers.size()));
+    EXPECT_EQ(plan.schedule.micro_count, settings.layout.micros);
+    EXPECT_EQ(plan.evaluation.micro_count, 2);
+    for (const Stage& stage : plan.stages) {
+      for (const WorkerId holder : stage.holders) EXPECT_FALSE(dead && holder.value == 1);
+    }
+    const auto again = plan_of(model, cluster, settings);
+    EXPECT_EQ(again.value().plan, plan);
+  }
+}
+
+// A large layer at the end needs more workers than the others have together.
+TEST(InTurn, UnequalLayersGetUnequalNumbersOfWorkers) {
+  Model model;
+  model.layers.resize(4);
+  for (Layer& layer : model.layers) {
+    layer.forward = std::chrono::milliseconds(1);
+    layer.backward_input = std::chrono::milliseconds(2);
+    layer.activation = {1000};
+    layer.parameters = {40'000'000};
+  }
+  model.layers.back().forward *= 9;
+  model.layers.back().backward_input *= 9;
+  model.layers.back().parameters = {1000};
+  const Cluster cluster = uniform_cluster(4, {std::chrono::microseconds(1), 2e9});
+  InTurnSettings settings;
+  settings.layout.micros = 24;
+  const auto made = plan_of(model, cluster, settings);
+  ASSERT_TRUE(made.ok()) << made.error().message;
+  ASSERT_EQ(made.value().plan.stages.size(), 2U);
+  EXPECT_EQ(made.value().plan.stages[0].holders.size(), 1U);
+  EXPECT_EQ(made.value().plan.stages[1].holders.size(), 3U);
+  Shape uniform;
+  uniform.stages = 4;
+  uniform.micros = 24;
+  const auto plain = make_plan(uniform);
+  ASSERT_TRUE(plain.ok());
+  const auto timeline = price(plain.value(), model, cluster);
+  ASSERT_TRUE(timeline.ok());
+  EXPECT_LT(2 * made.value().step, timeline.value().makespan);
+}
+
+TEST(InTurn, MemoryIsKeptOrRefused) {
+  Model model;
+  model.layers.resize(4);
+  for (Layer& layer : model.layers) {
+    layer.forward = layer.backward_input = std::chrono::milliseconds(1);
+    layer.activation = layer.stash = {1000};
+    layer.parameters = {1000};
+  }
+  Cluster cluster = uniform_cluster(4, {});
+  InTurnSettings settings;
+  settings.layout.micros = 8;
+  for (Worker& worker : cluster.workers) worker.memory = {4500};
+  const auto refused = plan_of(model, cluster, settings);
+  ASSERT_FALSE(refused.ok());
+  EXPECT_NE(refused.error().message.find("memory"), std::string::npos) << refused.error().message;
+  for (Worker& worker : cluster.workers) worker.memory = {8000};
+  const auto made = plan_of(model, cluster, settings);
+  ASSERT_TRUE(made.ok()) << made.error().message;
+  const auto timeline = price(made.value().plan, model, cluster);
+  ASSERT_TRUE(timeline.ok());
+  for (size_t s = 0; s < made.value().plan.stages.size(); ++s) {
+    const Stage& stage = made.value().plan.stages[s];
+    const int32_t layers = stage.layer_end - stage.layer_first;
+    for (const WorkerId holder : stage.holders) {
+      EXPECT_LE(4000 * layers + 1000 * layers * timeline.value().peak_micros[at(holder.value)],
+                8000);
+    }
+  }
+}
+
+}  // namespace
+}  // namespace tenuto

@@ -1,0 +1,392 @@
+// tenuto plan: figures, output, refusals, exit codes.
+#include "app/plan_command.h"
+
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <array>
+#include <filesystem>
+#include <fstream>
+#include <functional>
+#include <nlohmann/json.hpp>
+#include <sstream>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "adapt/layout/baseline.h"
+#include "app/commands.h"
+#include "app/flags.h"
+#include "app/simulate.h"
+#include "base/text.h"
+#include "ir/golden.h"
+#include "world/load.h"
+
+namespace tenuto {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+constexpr char kExamples[] = TENUTO_SOURCE_DIR "/examples/planner/";
+
+// A file of this test's own, removed at its end.
+class Scratch {
+ public:
+  Scratch(const std::string& name, const std::string& text)
+      : path_(testing::TempDir() + "tenuto-" + std::to_string(::getpid()) + name) {
+    std::ofstream(path_, std::ios::binary) << text;
+  }
+  ~Scratch() { std::filesystem::remove(path_); }
+  Scratch(const Scratch&) = delete;
+  Scratch& operator=(const Scratch&) = delete;
+  const std::string& path() const { return path_; }
+  std::string text() const {
+    std::stringstream text;
+    text << std::ifstream(path_).rdbuf();
+    return text.str();
+  }
+
+ private:
+  std::string path_;
+};
+
+// What a call prints, and its exit code.
+struct Answer {
+  int code = 0;
+  std::string out, errors;
+};
+
+Answer answer(const PlanOptions& options) {
+  std::ostringstream out, errors;
+  const int code = run_plan(options, out, errors);
+  return {code, out.str(), errors.str()};
+}
+
+Json planned(PlanOptions options) {
+  options.json = true;
+  const Answer it = answer(options);
+  EXPECT_EQ(it.code, 0) << it.errors;
+  EXPECT_EQ(it.errors, "");
+  return it.code == 0 ? Json::parse(it.out) : Json();
+}
+
+// Refused with `code`: one sentence on stderr, nothing on stdout. Returns the sentence.
+std::string refused(const PlanOptions& options, int code) {
+  const Answer it = answer(options);
+  EXPECT_EQ(it.code, code) << it.out << it.errors;
+  EXPECT_EQ(it.out, "");
+  EXPECT_EQ(std::count(it.errors.begin(), it.errors.end(), '\n'), 1) << it.errors;
+  const std::string start = "tenuto plan: ";
+  EXPECT_EQ(it.errors.substr(0, start.size()), start);
+  return it.errors.substr(std::min(start.size(), it.errors.size()));
+}
+
+// The sentence with which the command line itself refuses its arguments; empty when it takes them.
+std::string refused_flags(std::vector<std::string> arguments) {
+  CLI::App app("test", "tenuto");
+  std::function<int()> action;
+  add_plan_command(app, [&](std::function<int()> what) { action = std::move(what); });
+  arguments.insert(arguments.begin(), "plan");
+  std::reverse(arguments.begin(), arguments.end());
+  try {
+    app.parse(arguments);
+  } catch (const CLI::ParseError& error) {
+    return sentence_of(app, error);
+  }
+  return {};
+}
+
+// Two layers that take 3 ms each, and send 1 ms to each other over a link of 1 GB/s.
+class PlanCommand : public testing::Test {
+ protected:
+  PlanOptions options(const std::string& planner = "tenuto") const {
+    PlanOptions options;
+    options.chain = chain_.path();
+    options.cluster = cluster_.path();
+    options.micros = 4;
+    options.planner = planner;
+    return options;
+  }
+
+  const Scratch chain_{"two.chain", "1 2 1000000 8000000 first\n1 2 1000000 8000000 second\n"};
+  const Scratch cluster_{"two.json",
+                         "{\"devices\": 2, \"bandwidth_gbps\": [[0, 1], [1, 0]], "
+                         "\"memory_bytes\": 1e9}"};
+};
+
+// All figures follow by hand: one device takes 4 x 6 = 24 ms; two replicas 12 ms and 16 ms for the
+// all-reduce of 16 MB; two stages 12 ms, before which one forward and a transfer pass, and after
+// which a transfer and a backward do.
+TEST_F(PlanCommand, Figures) {
+  const Json tree = planned(options());
+  EXPECT_EQ(tree["makespan_ms"], 17.0);
+  EXPECT_LE(tree["lower_bound_ms"], 17.0);
+  EXPECT_GE(tree["lower_bound_ms"], 12.0);
+  EXPECT_EQ(tree["planner"], "tenuto");
+  EXPECT_EQ(tree["execution_model"], "rows-split");
+  EXPECT_GE(tree["plan_ms"], 0.0);
+  ASSERT_EQ(tree["stages"].size(), 2U);
+  for (int n = 0; n < 2; ++n) {
+    const Json& stage = tree["stages"][static_cast<size_t>(n)];
+    EXPECT_EQ(stage["first_layer"], n);
+    EXPECT_EQ(stage["end_layer"], n + 1);
+    ASSERT_EQ(stage["devices"].size(), 1U);
+    EXPECT_EQ(stage["forward_ms"], 1.0);
+    EXPECT_EQ(stage["backward_ms"], 2.0);
+    EXPECT_EQ(stage["reduction_ms"], 0.0);
+    EXPECT_EQ(stage["memory_bytes"], 4 * 8'000'000 + stage["in_flight"].get<int>() * 1'000'000);
+    EXPECT_EQ(stage["ops"].get<std::string>().size(), 8U);
+  }
+  EXPECT_NE(tree["stages"][0]["devices"], tree["stages"][1]["devices"]);
+  ASSERT_EQ(tree["links"].size(), 1U);
+  EXPECT_EQ(tree["links"][0]["transfer_ms"], 1.0);
+  EXPECT_EQ(tree["bottleneck"]["kind"], "stage");
+  EXPECT_EQ(tree["bottleneck"]["busy_ms"], 12.0);
+  EXPECT_NEAR(tree["bubble_fraction"].get<double>(), 5.0 / 17, 1e-12);
+  EXPECT_GE(tree["runner_up"]["makespan_ms"], 24.0);
+  EXPECT_EQ(tree["runner_up"]["why"].get<std::string>().find("its stage 0 is busy for 2"), 0U);
+  EXPECT_EQ(planned(options("data-parallel"))["makespan_ms"], 28.0);
+  EXPECT_EQ(planned(options("gpipe"))["makespan_ms"], 17.0);
+}
+
+// With half-duplex links each transfer waits for those of the other direction, and is shown so.
+TEST_F(PlanCommand, HalfDuplex) {
+  PlanOptions half = options("1f1b");
+  half.duplex = "half";
+  const Json tree = planned(half);
+  EXPECT_EQ(tree["duplex"], "half");
+  EXPECT_EQ(tree["links"][0]["busy_ms"], 8.0);
+  EXPECT_EQ(planned(options("1f1b"))["links"][0]["busy_ms"], 4.0);
+}
+
+TEST_F(PlanCommand, GoldenText) {
+  const Answer text = answer(options("1f1b"));
+  EXPECT_EQ(text.code, 0) << text.errors;
+  expect_golden("app/golden/plan.txt", text.out);
+}
+
+TEST_F(PlanCommand, GoldenJson) {
+  Json tree = planned(options("1f1b"));
+  for (const char* field : {"plan_ms", "lower_bound_ms"}) tree.erase(field);  // not whole numbers
+  expect_golden("app/golden/plan.json", tree.dump(1) + "\n");
+}
+
+TEST_F(PlanCommand, EveryPlannerHasALayout) {
+  for (const PlannerCard& card : planner_cards()) {
+    const Json tree = planned(options(card.name));
+    EXPECT_EQ(tree["planner"], card.name);
+    EXPECT_GE(tree["makespan_ms"], 17.0) << card.name;
+    EXPECT_GE(tree["makespan_ms"], tree["lower_bound_ms"]) << card.name;
+  }
+}
+
+// The written plan has the step that was told: the simulator prices it again on the same files, and
+// a job can name it.
+TEST_F(PlanCommand, WritesAPlanThatIsPricedAsItSays) {
+  const Scratch file("trained.json", "");
+  PlanOptions both;
+  both.chain = std::string(kExamples) + "gpt.chain";
+  both.cluster = std::string(kExamples) + "two-nodes.json";
+  both.micros = 16;
+  both.plan = file.path();
+  const Json plan = planned(both)["plan"];
+  EXPECT_EQ(plan["execution_model"], "micros-in-turn");
+  EXPECT_GE(plan["makespan_ms"], plan["lower_bound_ms"]);
+  SimulateOptions again;
+  again.file = file.path();
+  again.chain = both.chain;
+  again.cluster = both.cluster;
+  again.json = true;
+  std::ostringstream out, errors;
+  ASSERT_EQ(run_simulate(again, out, errors), 0) << errors.str();
+  EXPECT_EQ(Json::parse(out.str())["makespan_ms"], plan["makespan_ms"]);
+  const auto job = load_job("", {"parallel.plan=" + file.path(), "device.kind=paced"});
+  ASSERT_TRUE(job.ok()) << job.error().message;
+  EXPECT_EQ(job.value().job.parallel.stages, static_cast<int32_t>(plan["stages"].size()));
+  EXPECT_EQ(job.value().job.micro_count(), 16);
+  both.json = false;
+  const Answer text = answer(both);
+  EXPECT_NE(text.out.find("whole micro-batches in turn"), std::string::npos) << text.out;
+}
+
+TEST_F(PlanCommand, APlanThatCannotBeWrittenIsAnError) {
+  PlanOptions full = options();
+  full.plan = "/dev/full";
+  refused(full, 1);
+}
+
+TEST_F(PlanCommand, WritesTheJsonToAFile) {
+  const Scratch file("plan.json", "");
+  PlanOptions both = options("gpipe");
+  both.out = file.path();
+  const Answer text = answer(both);
+  EXPECT_EQ(text.code, 0) << text.errors;
+  EXPECT_EQ(text.out.substr(0, 6), "gpipe:");
+  Json written = Json::parse(file.text()), printed = planned(options("gpipe"));
+  written.erase("plan_ms");
+  printed.erase("plan_ms");
+  EXPECT_EQ(written, printed);
+  both.out = "/dev/full";
+  EXPECT_NE(refused(both, 1).find("/dev/full"), std::string::npos);
+  both.out = "/tmp";
+  EXPECT_NE(refused(both, 1).find("/tmp"), std::string::npos);
+}
+
+// A search whose time is over returns the best layout so far.
+TEST_F(PlanCommand, TimeLimit) {
+  PlanOptions brief = options();
+  brief.seconds = 1e-6;
+  const Json tree = planned(brief);
+  EXPECT_GE(tree["makespan_ms"], 17.0);
+  EXPECT_FALSE(tree["stages"].empty());
+}
+
+TEST_F(PlanCommand, UnequalDevices) {
+  const Scratch chain("eight.chain", "1 1 10 0 a\n1 1 10 0 b\n1 1 10 0 c\n1 1 10 0 d\n");
+  const Scratch cluster("unequal.json",
+                        "{\"devices\": 2, \"speed\": [1, 3], "
+                        "\"bandwidth_gbps\": [[0, 10], [10, 0]]}");
+  PlanOptions unequal = options();
+  unequal.chain = chain.path();
+  unequal.cluster = cluster.path();
+  unequal.micros = 100;
+  for (const auto& stage : planned(unequal)["stages"]) {
+    const int layers = stage["end_layer"].get<int>() - stage["first_layer"].get<int>();
+    ASSERT_EQ(stage["devices"].size(), 1U);
+    EXPECT_EQ(layers, stage["devices"][0] == 0 ? 1 : 3);
+  }
+}
+
+TEST_F(PlanCommand, RefusesInOneSentence) {
+  PlanOptions wrong = options("dapple2");
+  EXPECT_NE(refused(wrong, 2).find("did you mean dapple?"), std::string::npos);
+  wrong = options();
+  wrong.duplex = "double";
+  EXPECT_EQ(refused(wrong, 2),
+            "--duplex double: expected full, or half where both directions of a link share its "
+            "rate\n");
+  wrong = options();
+  wrong.micros = 50'000'000;
+  EXPECT_EQ(refused(wrong, 2),
+            "--micros 50000000: with up to 2 stages a step has 200000000 ops, expected 100000000 "
+            "at most; give fewer micro-batches\n");
+  const Scratch layer("bad.chain", "1 2 3 4 a\n1 2 nan 4 b\n"),
+      devices("bad.json", "{\"devices\": 2, \"bandwidth_gbps\": [[0, 1], [0, 0]]}");
+  wrong = options();
+  wrong.chain = layer.path();
+  EXPECT_EQ(refused(wrong, 2),
+            cat(layer.path(),
+                ":2:5: expected activation_bytes, bytes from 0 to 9007199254740992, "
+                "found 'nan'\n"));
+  wrong = options();
+  wrong.cluster = devices.path();
+  EXPECT_EQ(refused(wrong, 2),
+            cat(devices.path(),
+                ": bandwidth_gbps[1][0]: expected a number from 1e-09 to 1e+06 (gigabytes per "
+                "second; every two devices need a connection), found 0\n"));
+  for (const std::string path : {"/dev/zero", "/tmp", "/tmp/tenuto-there-is-no-such-file"}) {
+    wrong = options();
+    wrong.chain = path;
+    EXPECT_NE(refused(wrong, 2).find(path), std::string::npos);
+    wrong = options();
+    wrong.cluster = path;
+    EXPECT_NE(refused(wrong, 2).find(path), std::string::npos);
+  }
+}
+
+TEST_F(PlanCommand, RefusesWhatFitsNowhere) {
+  const Scratch small("small.json",
+                      "{\"devices\": 2, \"bandwidth_gbps\": [[0, 1], [1, 0]], "
+                      "\"memory_bytes\": 1e6}");
+  for (const PlannerCard& card : planner_cards()) {
+    PlanOptions wrong = options(card.name);
+    wrong.cluster = small.path();
+    const std::string sentence = refused(wrong, 3);
+    for (const char* part : {"no layout", "stage 0", "bytes more than"}) {
+      EXPECT_NE(sentence.find(part), std::string::npos) << sentence;
+    }
+  }
+}
+
+// Whatever the memory is, a layout fits into it by the order of ops that is shown, or is refused.
+TEST_F(PlanCommand, KeepsWithinMemory) {
+  std::array<int, 2> count{};  // refused, planned
+  for (int megabytes = 30; megabytes <= 70; ++megabytes) {
+    const Scratch limited("limited.json",
+                          cat("{\"devices\": 2, \"bandwidth_gbps\": [[0, 1], [1, 0]], ",
+                              "\"memory_bytes\": ", megabytes, "e6}"));
+    for (const PlannerCard& card : planner_cards()) {
+      PlanOptions tight = options(card.name);
+      tight.cluster = limited.path();
+      tight.json = true;
+      const Answer it = answer(tight);
+      ASSERT_TRUE(it.code == 0 || it.code == 3) << it.errors;
+      ++count[it.code == 0 ? 1 : 0];
+      if (it.code != 0) continue;
+      const Json tree = Json::parse(it.out);
+      for (const Json& stage : tree["stages"]) {
+        EXPECT_LE(stage["memory_bytes"], megabytes * 1'000'000) << card.name;
+      }
+    }
+  }
+  EXPECT_GT(count[0], 20);
+  EXPECT_GT(count[1], 20);
+}
+
+TEST(PlanFlags, AreReadStrictly) {
+  const std::vector<std::string> files = {"--chain", "a", "--cluster", "b"};
+  const auto with = [&](std::vector<std::string> more) {
+    more.insert(more.begin(), files.begin(), files.end());
+    return refused_flags(more);
+  };
+  EXPECT_EQ(with({}), "");
+  EXPECT_EQ(with({"--seconds", "0.5", "--micros", "64", "--json", "--out", "x"}), "");
+  EXPECT_EQ(with({"--seconds", "0"}),
+            "--seconds: expected a number from 1e-06 to 1e+06, found '0'; tenuto plan --help lists "
+            "what is possible");
+  EXPECT_EQ(with({"--micros", "0"}),
+            "--micros: expected a whole number from 1 to 1000000, found '0'; tenuto plan --help "
+            "lists what is possible");
+  EXPECT_NE(with({"--micros", "2.5"}).find("found '2.5'"), std::string::npos);
+  EXPECT_NE(with({"--out", ""}).find("--out: expected a name"), std::string::npos);
+  EXPECT_NE(with({"--planer", "spp"}).find("did you mean --planner?"), std::string::npos);
+  EXPECT_NE(refused_flags({"--cluster", "b"}).find("--chain is required"), std::string::npos);
+  EXPECT_NE(refused_flags({"--chain", "a"}).find("--cluster is required"), std::string::npos);
+}
+
+// The example of docs/planning.md.
+TEST(PlanExample, CoversTheModel) {
+  PlanOptions options;
+  options.chain = std::string(kExamples) + "gpt.chain";
+  options.cluster = std::string(kExamples) + "two-nodes.json";
+  options.micros = 16;
+  const Json tree = planned(options);
+  int next = 0;
+  std::vector<bool> used(8);
+  for (const Json& stage : tree["stages"]) {
+    EXPECT_EQ(stage["first_layer"], next);
+    next = stage["end_layer"];
+    EXPECT_FALSE(stage["devices"].empty());
+    for (const int device : stage["devices"]) {
+      ASSERT_TRUE(device >= 0 && device < 8 && !used[static_cast<size_t>(device)]);
+      used[static_cast<size_t>(device)] = true;
+    }
+    EXPECT_LE(stage["memory_bytes"], 8'000'000'000);
+  }
+  EXPECT_EQ(next, 18);
+  EXPECT_GE(tree["makespan_ms"], tree["lower_bound_ms"]);
+  options.json = true;
+  for (const PlannerCard& card : planner_cards()) {
+    if (card.planner == Planner::Tenuto) continue;
+    options.planner = card.name;
+    const Answer other = answer(options);
+    EXPECT_TRUE(other.code == 0 || other.code == 3) << other.errors;
+    if (other.code != 0) continue;
+    EXPECT_GE(Json::parse(other.out)["makespan_ms"], tree["makespan_ms"]) << card.name;
+  }
+}
+
+}  // namespace
+}  // namespace tenuto

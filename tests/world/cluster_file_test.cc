@@ -1,0 +1,181 @@
+// Clusters, read from JSON.
+#include "world/cluster_file.h"
+
+#include <gtest/gtest.h>
+
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "base/text.h"
+#include "world/job_file.h"
+
+namespace tenuto {
+namespace {
+
+constexpr char kTwo[] = "\"bandwidth_gbps\": {\"inside\": 25, \"between\": 5, \"per_node\": 2}";
+
+Cluster read(const std::string& text) {
+  const auto cluster = cluster_from_json(text, "test");
+  EXPECT_TRUE(cluster.ok()) << cluster.error().message;
+  return cluster.ok() ? cluster.value() : Cluster{};
+}
+
+double rate(const Cluster& cluster, int32_t from, int32_t to) {
+  return cluster.link({from}, {to}).bytes_per_second;
+}
+
+// The error, without the name of the file.
+std::string refusal(const std::string& text) {
+  const auto cluster = cluster_from_json(text, "FILE");
+  if (cluster.ok()) return "accepted";
+  EXPECT_EQ(cluster.error().code, Code::Invalid);
+  EXPECT_EQ(cluster.error().reach, Reach::Call);
+  EXPECT_EQ(cluster.error().message.substr(0, 5), "FILE:");
+  return cluster.error().message.substr(5);
+}
+
+TEST(ClusterFile, Nodes) {
+  const Cluster cluster = read(cat("{\"devices\": 5, ", kTwo, "}"));
+  ASSERT_EQ(cluster.workers.size(), 5U);
+  EXPECT_EQ(cluster.place, (std::vector<int32_t>{0, 0, 1, 1, 2}));
+  EXPECT_EQ(rate(cluster, 0, 1), 25e9);
+  EXPECT_EQ(rate(cluster, 1, 2), 5e9);
+  EXPECT_EQ(rate(cluster, 4, 3), 5e9);
+  for (const Worker& worker : cluster.workers) {
+    EXPECT_EQ(worker.speed, 1);
+    EXPECT_EQ(worker.memory, Bytes{});
+    EXPECT_TRUE(worker.alive);
+  }
+}
+
+TEST(ClusterFile, MatrixMayBeAsymmetric) {
+  const Cluster cluster = read(
+      "{\"devices\": 3, \"bandwidth_gbps\": [[0, 1, 2], [3, null, 4], [5, 6, -1]], "
+      "\"speed\": [1, 0.5, 2], \"memory_bytes\": [1e9, 2000, 1]}");
+  EXPECT_EQ(rate(cluster, 0, 2), 2e9);
+  EXPECT_EQ(rate(cluster, 2, 0), 5e9);
+  EXPECT_EQ(rate(cluster, 1, 0), 3e9);
+  EXPECT_EQ(cluster.workers[1].speed, 0.5);
+  EXPECT_EQ(cluster.workers[0].memory, Bytes{1'000'000'000});
+  EXPECT_EQ(cluster.workers[1].memory, Bytes{2000});
+}
+
+TEST(ClusterFile, OneNumberForAll) {
+  const Cluster cluster =
+      read(cat("{\"devices\": 2, ", kTwo, ", \"memory_bytes\": 16e9, \"speed\": 0.5}"));
+  EXPECT_EQ(cluster.workers[1].memory, Bytes{16'000'000'000});
+  EXPECT_EQ(cluster.workers[1].speed, 0.5);
+}
+
+// The largest clusters, whose nodes are classes of devices or exceptions from one class.
+TEST(ClusterFile, ManyDevices) {
+  for (const int32_t per_node : {1, 2, 7, 8, 16384, 10000}) {
+    const Cluster cluster =
+        read(cat("{\"devices\": 16384, \"bandwidth_gbps\": {\"inside\": 25, \"between\": 5, ",
+                 "\"per_node\": ", per_node, "}}"));
+    ASSERT_EQ(cluster.workers.size(), 16384U);
+    for (const auto& [from, to] : std::vector<std::pair<int32_t, int32_t>>{
+             {0, 1}, {1, 0}, {6, 7}, {7, 8}, {13, 14}, {0, 16383}, {9999, 10000}, {16382, 16383}}) {
+      EXPECT_EQ(rate(cluster, from, to), from / per_node == to / per_node ? 25e9 : 5e9)
+          << per_node << " a node, " << from << " to " << to;
+    }
+  }
+}
+
+TEST(ClusterFile, RefusesWrongNumbers) {
+  const std::string rates = " (gigabytes per second)";
+  const std::vector<std::pair<std::string, std::string>> cases = {
+      {cat("{\"devices\": 0, ", kTwo, "}"),
+       " devices: expected a whole number from 1 to 16384, found 0"},
+      {cat("{\"devices\": 1.5, ", kTwo, "}"),
+       " devices: expected a whole number from 1 to 16384, found 1.5"},
+      {cat("{\"devices\": \"8\", ", kTwo, "}"),
+       " devices: expected a whole number from 1 to 16384, found \"8\""},
+      {cat("{\"devices\": 16385, ", kTwo, "}"),
+       " devices: expected a whole number from 1 to 16384, found 16385"},
+      {cat("{\"devices\": 2, ", kTwo, ", \"speed\": [1, 0]}"),
+       " speed[1]: expected a number from 1e-06 to 1e+06 (1 for a device as profiled), found 0"},
+      {cat("{\"devices\": 2, ", kTwo, ", \"speed\": [1]}"),
+       " speed: expected a list of 2 numbers, one for each device, found a list of 1"},
+      {cat("{\"devices\": 2, ", kTwo, ", \"speed\": {\"0\": 1}}"),
+       " speed: expected a number or a list of 2 numbers, one for each device, found an object"},
+      {cat("{\"devices\": 2, ", kTwo, ", \"memory_bytes\": 0}"),
+       " memory_bytes: expected a number from 1 to 9007199254740992 (bytes), found 0"},
+      {cat("{\"devices\": 2, ", kTwo, ", \"memory_bytes\": [1e9, -5]}"),
+       " memory_bytes[1]: expected a number from 1 to 9007199254740992 (bytes), found -5"},
+      {cat("{\"devices\": 2, ", kTwo, ", \"memory_bytes\": \"16 GB\"}"),
+       " memory_bytes: expected a number or a list of 2 numbers, one for each device, found \"16 "
+       "GB\""},
+      {"{\"devices\": 2, \"bandwidth_gbps\": 25}",
+       " bandwidth_gbps: expected a matrix, or an object with the keys inside, between, per_node, "
+       "found 25"},
+      {"{\"devices\": 3, \"bandwidth_gbps\": [[0, 1, 1], [1, 0, 1]]}",
+       " bandwidth_gbps: expected a matrix of 3 rows, one for each device, found a list of 2"},
+      {"{\"devices\": 3, \"bandwidth_gbps\": [[0, 1, 1], [1, 0], [1, 1, 0]]}",
+       " bandwidth_gbps[1]: expected a list of 3 numbers, one for each device, found a list of 2"},
+      {"{\"devices\": 2, \"bandwidth_gbps\": [[0, 1], 5]}",
+       " bandwidth_gbps[1]: expected a list of 2 numbers, one for each device, found 5"},
+      {"{\"devices\": 2, \"bandwidth_gbps\": [[0, 1], [0, 0]]}",
+       " bandwidth_gbps[1][0]: expected a number from 1e-09 to 1e+06 (gigabytes per second; every "
+       "two devices need a connection), found 0"},
+      {"{\"devices\": 2, \"bandwidth_gbps\": [[0, -1], [1, 0]]}",
+       cat(" bandwidth_gbps[0][1]: expected a number from 1e-09 to 1e+06", rates, ", found -1")},
+      {"{\"devices\": 2, \"bandwidth_gbps\": [[0, true], [1, 0]]}",
+       cat(" bandwidth_gbps[0][1]: expected a number from 1e-09 to 1e+06", rates, ", found true")},
+      {"{\"devices\": 2, \"bandwidth_gbps\": {\"inside\": 25, \"between\": null, \"per_node\": 1}}",
+       cat(" bandwidth_gbps.between: expected a number from 1e-09 to 1e+06", rates,
+           ", found null")},
+      {"{\"devices\": 2, \"bandwidth_gbps\": {\"inside\": 25, \"between\": 5, \"per_node\": 0}}",
+       " bandwidth_gbps.per_node: expected a whole number from 1 to 16384, found 0"},
+      {"{\"devices\": 5000, \"bandwidth_gbps\": [[0]]}",
+       " bandwidth_gbps: expected an object with inside, between and per_node, because a matrix is "
+       "possible for 4096 devices at most, found a matrix"},
+  };
+  for (const auto& [text, sentence] : cases) EXPECT_EQ(refusal(text), sentence) << text;
+}
+
+TEST(ClusterFile, RefusesWrongForm) {
+  const std::string names = "devices, bandwidth_gbps, memory_bytes, speed";
+  const std::string form =
+      ": expected a cluster as JSON, found a fault of form (is the file cut off, or is a number "
+      "not in the form of JSON?)";
+  const std::vector<std::pair<std::string, std::string>> cases = {
+      {"", " expected a cluster as JSON, found an empty file"},
+      {" \n", " expected a cluster as JSON, found an empty file"},
+      {"[]", cat(" expected an object with the keys ", names, ", found a list of 0")},
+      {"7", cat(" expected an object with the keys ", names, ", found 7")},
+      {"{}", cat(" the key devices is missing; expected ", names)},
+      {"{\"devices\": 2}", cat(" the key bandwidth_gbps is missing; expected ", names)},
+      {cat("{\"device\": 2, ", kTwo, "}"), " unknown key \"device\", did you mean devices?"},
+      {cat("{\"devices\": 2, ", kTwo, ", \"zzzzzzzzzz\": 1}"),
+       cat(" unknown key \"zzzzzzzzzz\"; the keys are ", names)},
+      {"{\"devices\": 2, \"bandwidth_gbps\": {\"inside\": 25, \"betwen\": 5, \"per_node\": 1}}",
+       " bandwidth_gbps: unknown key \"betwen\", did you mean between?"},
+      {"{\"devices\": 2, \"bandwidth_gbps\": {\"inside\": 25, \"per_node\": 1}}",
+       " bandwidth_gbps: the key between is missing; expected inside, between, per_node"},
+      {cat("{\"devices\": 2, \"devices\": 3, ", kTwo, "}"),
+       " the key devices stands twice: leave one out"},
+      {"{\"devices\": 2,\n \"speed\": [NaN]}", cat("2:12", form)},
+      {"{\"devices\": 2,", cat("1:15", form)},
+      {cat("{\"devices\": 2, ", kTwo, "} x"), cat("1:79", form)},
+      {"{\"devices\": 1e999}", " a number of the cluster is too large to be read"},
+      {"{\"devices\": [[[[[[1]]]]]]}",
+       " expected a cluster, found lists or objects nested 4 times and more"},
+  };
+  for (const auto& [text, sentence] : cases) EXPECT_EQ(refusal(text), sentence) << text;
+  EXPECT_EQ(refusal(std::string(1'000'000, '[')), cat("1:1000001", form));
+}
+
+TEST(ClusterFile, ReadsPlainFilesOnly) {
+  const File file(cat("{\"devices\": 2, ", kTwo, "}"));
+  EXPECT_TRUE(load_cluster(file.path()).ok());
+  for (const char* path : {"/dev/zero", "/tmp", "/tmp/tenuto-there-is-no-such-file"}) {
+    const auto cluster = load_cluster(path);
+    ASSERT_FALSE(cluster.ok());
+    EXPECT_NE(cluster.error().message.find(path), std::string::npos);
+  }
+}
+
+}  // namespace
+}  // namespace tenuto
