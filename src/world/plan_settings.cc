@@ -42,10 +42,12 @@ class Setter {
     value = std::move(found);
     origin = from_;
   }
-  // A setting that has no meaning beside a plan.
-  void refuse(const char* key) {
+  // A setting that has no meaning beside a plan: the job may give its default only, as a printed
+  // configuration does.
+  template <class Value>
+  void refuse(const char* key, const Value& value, const Value& standard) {
     const std::string& origin = loaded_.origin[key];
-    if (!status_.ok() || origin == "default") return;
+    if (!status_.ok() || value == standard) return;
     status_ = invalid(cat(place(origin), key, ": parallel.plan = \"", loaded_.job.parallel.plan,
                           "\" already decides this: leave one out"));
   }
@@ -98,10 +100,14 @@ Status take_plan(LoadedJob& loaded) {
   const int32_t micros = plan.schedule.micro_count;
   const bool grid = is_grid(places) && micros % pipelines == 0;
   Setter set(loaded);
-  for (const char* key : {"parallel.schedule", "parallel.order", "parallel.chunks",
-                          "parallel.memory", "parallel.holders"}) {
-    set.refuse(key);
-  }
+  const ParallelSettings plain;
+  const std::vector<std::string> holders = grid ? plain.holders : texts_of(places);
+  set.refuse("parallel.schedule", parallel.schedule, plain.schedule);
+  set.refuse("parallel.order", parallel.order, plain.order);
+  set.refuse("parallel.chunks", parallel.chunks, plain.chunks);
+  set.refuse("parallel.memory", parallel.memory, plain.memory);
+  set.refuse("parallel.holders", parallel.holders,
+             parallel.holders.empty() ? plain.holders : holders);
   set.decide("parallel.stages", parallel.stages, static_cast<int32_t>(places.size()));
   set.decide("parallel.pipelines", parallel.pipelines, grid ? pipelines : 1);
   set.decide("parallel.micros", parallel.micros, grid ? micros / pipelines : micros);
@@ -113,7 +119,7 @@ Status take_plan(LoadedJob& loaded) {
   set.suggest("parallel.all_reduce", parallel.all_reduce, plan.schedule.all_reduce);
   if (!set.status().ok()) return set.status();
   if (!grid) {
-    parallel.holders = texts_of(places);
+    parallel.holders = holders;
     loaded.origin["parallel.holders"] = cat("plan ", parallel.plan);
   }
   return ok();

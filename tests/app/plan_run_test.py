@@ -1,4 +1,5 @@
 """Runs of plan files whose stages have unequal numbers of workers."""
+import json
 import re
 import subprocess
 import unittest
@@ -127,6 +128,17 @@ class Refused(PlanRuns):
         self.assertIn('"3.1" is no worker of this job: expected "PIPELINE.STAGE" of 2 stages whose '
                       "holders the plan lists, or 0 to 4",
                       self.refusal_of_fault(kind="kill", worker="3.1", at_step=1))
+
+    def test_the_printed_configuration_is_a_job(self):
+        for holders in ((3, 2), (2, 2)):
+            self.write_plan_job(self.write_plan(holders, micros=6))
+            words = [TENUTO, "train", str(self.job), "--print-config"]
+            shown = subprocess.run(words, text=True, capture_output=True, timeout=LIMIT)
+            self.job.write_text(shown.stdout)
+            again = subprocess.run(words, text=True, capture_output=True, timeout=LIMIT)
+            self.assertEqual(again.returncode, 0, again.stderr)
+            for line in ("stages = 2", "micros = 6", f"plan = {json.dumps(str(self.folder))[:-1]}"):
+                self.assertIn(line, again.stdout)
 
     def refusal_of_fault(self, **fault):
         before = self.job.read_text()

@@ -24,11 +24,11 @@ constexpr int32_t kUnits = 512, kMinCutDevices = 64, kAnyCountUnits = 64;
 // Up to so many devices a unit is a single device.
 constexpr int32_t kSingleDevices = 128;
 // Steps of a dynamic program for each block of simulation, and rates looked up.
-constexpr double kStepsPerBlock = 15, kRatesPerBlock = 8;
+constexpr double kStepsPerBlock = 40, kRatesPerBlock = 8;
 // A sweep tries so many limits.
 constexpr double kLeastSweep = 6, kMostSweep = 32;
-constexpr double kLeastLimits = 12;        // that are tried in any case
-constexpr double kMostProgramSteps = 1e8;  // of a published program that is still run
+constexpr double kLeastLimits = 8;         // that are tried in any case
+constexpr double kMostProgramSteps = 2e8;  // of a published program that is still run
 constexpr double kAnyLimit = 1e24;         // nanoseconds: no limit
 constexpr double kSlack = 1.05;  // candidates this much slower than the best are still of interest
 
@@ -53,9 +53,15 @@ std::vector<int32_t> runs_of(const LayoutProblem& problem, const DeviceOrder& or
   return runs;
 }
 
-// The number of devices of a node: the length that most runs between the slower rates have, for the
-// fastest rates with such runs. 1 when no length is frequent.
-int32_t node_size(const LayoutProblem& problem, const DeviceOrder& order) {
+// Devices that stand side by side in an order and are better connected than with the next ones.
+struct Node {
+  int32_t size = 1;
+  double slowest = 0;  // rate between neighbours in the order
+};
+
+// The nodes of a cluster: runs of an order, of which nearly all have the same length, between the
+// fastest rates that have such runs. Size 1 when there are none.
+Node node_of(const LayoutProblem& problem, const DeviceOrder& order) {
   std::vector<double> rates;
   for (size_t i = 1; i < order.size(); ++i) {
     rates.push_back(problem.rate(order[i - 1], order[i]));
@@ -63,41 +69,25 @@ int32_t node_size(const LayoutProblem& problem, const DeviceOrder& order) {
   std::sort(rates.begin(), rates.end(), std::greater<>());
   rates.erase(std::unique(rates.begin(), rates.end()), rates.end());
   constexpr size_t kLevels = 8;  // more levels are not nodes
-  for (size_t level = 0; level < std::min(kLevels, rates.size()); ++level) {
+  if (rates.size() > kLevels) rates.resize(kLevels);
+  for (const double rate : rates) {
     std::map<int32_t, int32_t> devices_of;  // by the length of their runs
-    for (const int32_t run : runs_of(problem, order, rates[level])) devices_of[run] += run;
+    for (const int32_t run : runs_of(problem, order, rate)) devices_of[run] += run;
     for (const auto& [length, devices] : devices_of) {
-      if (length > 1 && 10 * at(devices) >= 9 * order.size()) return length;
+      if (length > 1 && 10 * at(devices) >= 9 * order.size()) return {length, rate};
     }
   }
-  return 1;
+  return {};
 }
 
 // The order without the devices that do not fill a unit: those of runs that are no multiple of a
 // node, and some at the end.
-DeviceOrder whole_units(const LayoutProblem& problem, const DeviceOrder& order, int32_t node,
+DeviceOrder whole_units(const LayoutProblem& problem, const DeviceOrder& order, const Node& node,
                         int32_t unit) {
-  double slowest = 0;  // the fastest rate whose runs are nodes
-  if (node > 1) {
-    std::vector<double> rates;
-    for (size_t i = 1; i < order.size(); ++i) {
-      rates.push_back(problem.rate(order[i - 1], order[i]));
-    }
-    std::sort(rates.begin(), rates.end(), std::greater<>());
-    rates.erase(std::unique(rates.begin(), rates.end()), rates.end());
-    for (const double rate : rates) {
-      const std::vector<int32_t> runs = runs_of(problem, order, rate);
-      slowest = rate;
-      if (std::count(runs.begin(), runs.end(), node) * node * 10 >=
-          9 * static_cast<int64_t>(order.size())) {
-        break;
-      }
-    }
-  }
   DeviceOrder whole;
   auto first = order.begin();
-  for (const int32_t run : runs_of(problem, order, slowest)) {
-    if (node <= 1 || run % node == 0) whole.insert(whole.end(), first, first + run);
+  for (const int32_t run : runs_of(problem, order, node.slowest)) {
+    if (run % node.size == 0) whole.insert(whole.end(), first, first + run);
     first += run;
   }
   whole.resize(whole.size() / at(unit) * at(unit));
@@ -146,17 +136,16 @@ class Orders {
   explicit Orders(const LayoutProblem& problem) : problem_(problem) {
     const DeviceOrder linked = linkage_order(problem);
     const int32_t devices = problem.device_count();
-    const int32_t node = devices <= kSingleDevices ? 1 : node_size(problem, linked);
-    unit_ = unit_size(devices, node);
+    const Node node = devices <= kSingleDevices ? Node{} : node_of(problem, linked);
+    unit_ = unit_size(devices, node.size);
     take(unit_ == 1 ? linked : whole_units(problem, linked, node, unit_), "linkage order");
-    if (devices <= kMinCutDevices) take(min_cut_order(problem), "min-cut order");
-    DeviceOrder natural = natural_order(problem);
-    natural.resize(natural.size() / at(unit_) * at(unit_));
-    take(std::move(natural), "natural order");
-    take_sorted(
-        linked, [&](int32_t device) { return -problem.speed(device); }, "speed order");
+    // Stages of equal devices: the slowest device and the smallest memory count for a whole stage.
     take_sorted(
         linked, [&](int32_t device) { return -problem.memory(device); }, "memory order");
+    take_sorted(
+        linked, [&](int32_t device) { return -problem.speed(device); }, "speed order");
+    if (devices <= kMinCutDevices) take(min_cut_order(problem), "min-cut order");
+    if (unit_ == 1) take(natural_order(problem), "natural order");
   }
   std::vector<NamedOrder> all() { return std::move(all_); }
 
@@ -198,10 +187,7 @@ double steps_of(const LayoutProblem& problem, int32_t units, const std::vector<i
       pairs += static_cast<double>(before - counts.begin()) + 1;
     }
   }
-  const double levels = problem.memory_is_limited()
-                            ? std::min({problem.settings().micros, problem.layer_count(), units})
-                            : 1;
-  return pairs * problem.layer_count() * levels;
+  return pairs * problem.layer_count();
 }
 
 // Makes the candidates of dynamic programs.
@@ -218,21 +204,18 @@ class Programs {
     const std::vector<NamedOrder> orders = Orders(problem_).all();
     const double devices = problem_.device_count();
     pricer_.charge(devices * devices * static_cast<double>(1 + orders.size()) / kRatesPerBlock);
-    constexpr bool kFlags[][2] = {{true, true}, {false, true}, {true, false}, {false, false}};
-    // A sweep of the first order with whole limits says most; then come the other orders.
     const size_t kinds = problem_.settings().half_duplex ? 2 : 4;
-    const std::vector<int32_t> counts = counts_for(orders[0]);
-    const auto units = static_cast<int32_t>(orders[0].order.size()) / orders[0].unit;
-    steps_ = steps_of(problem_, units, counts);
-    const double left = std::max(0.0, until_ - pricer_.spent());
-    const double limits = std::max(kLeastLimits, left * kStepsPerBlock / std::max(1.0, steps_));
     const double sweeps = static_cast<double>(orders.size() * kinds);
-    sweep_ = std::clamp(limits / sweeps, kLeastSweep, kMostSweep);
-    auto sweeps_left = static_cast<int64_t>(std::max(1.0, limits / sweep_));
+    steps_ = steps_of(problem_, units_of(orders[0]), counts_for(orders[0]));
+    const double left = std::max(0.0, until_ - pricer_.spent());
+    sweep_ = std::clamp(left * kStepsPerBlock / std::max(1.0, steps_ * levels()) / sweeps,
+                        kLeastSweep, kMostSweep);
+    // Limits for everything, on all orders, say most.
+    constexpr bool kFlags[][2] = {{true, true}, {false, true}, {true, false}, {false, false}};
     for (size_t kind = 0; kind < kinds; ++kind) {
       for (const NamedOrder& order : orders) {
-        if (sweeps_left-- <= 0 || pricer_.is_over()) return;
-        const UnitOrder cut(problem_, order.order, order.unit, counts);
+        if (is_over()) return;
+        const UnitOrder cut(problem_, order.order, order.unit, counts_for(order));
         pricer_.charge(devices * devices / kRatesPerBlock);
         sweep(cut, {0, kFlags[kind][0], kFlags[kind][1]}, order.name);
         if (kind == 0) published(cut, order.name);
@@ -241,10 +224,33 @@ class Programs {
   }
 
  private:
+  bool is_over() const {
+    return pricer_.is_over() || (tried_ >= kLeastLimits && pricer_.spent() >= until_);
+  }
+
+  static int32_t units_of(const NamedOrder& order) {
+    return static_cast<int32_t>(order.order.size()) / order.unit;
+  }
+
   std::vector<int32_t> counts_for(const NamedOrder& order) const {
-    const auto units = static_cast<int32_t>(order.order.size()) / order.unit;
-    const int32_t any = problem_.memory_is_limited() ? kAnyCountUnits / 2 : kAnyCountUnits;
-    return units <= any ? all_counts(units) : some_counts(units);
+    const int32_t units = units_of(order);
+    const bool limited = problem_.memory_is_limited();  // much more work
+    if (units <= (limited ? kAnyCountUnits / 2 : kAnyCountUnits)) return all_counts(units);
+    return limited && units > 2 * kAnyCountUnits ? doubling_counts(units) : some_counts(units);
+  }
+
+  // With limited memory, a program counts stages, up to some share of those of the best draft; but
+  // hardly any while there is much memory.
+  double levels() const {
+    if (!problem_.memory_is_limited()) return 1;
+    const Draft& best = pricer_.best().draft;
+    const auto stages = static_cast<int32_t>(best.stages.size());
+    const std::vector<int32_t> most = table_.most_in_flight(best);
+    bool scarce = false;
+    for (int32_t n = 0; n < stages; ++n) {
+      scarce = scarce || most[at(n)] < std::min(problem_.settings().micros, 2 * (stages - n));
+    }
+    return scarce ? std::min<double>(problem_.settings().micros, 1 + stages / 2.0) : 2;
   }
 
   void take(const Draft& draft, const std::string& how) {
@@ -276,9 +282,9 @@ class Programs {
     threshold.limit = best == kNotPriced ? kAnyLimit : best / problem_.settings().micros;
     double ratio = 0;
     const std::string how = cat("threshold program, ", order);
-    for (double tried = 0; tried < sweep_ && !pricer_.is_over(); ++tried) {
+    for (double tried = 0; tried < sweep_ && !is_over(); ++tried, ++tried_) {
       const std::optional<Layout> layout = program.least_latency(threshold);
-      pricer_.charge(steps_ / kStepsPerBlock);
+      pricer_.charge(steps_ * levels() / kStepsPerBlock);
       if (!layout) return;
       const Draft draft = table_.draft(*layout);
       take(draft, how);
@@ -307,6 +313,7 @@ class Programs {
   double until_ = 0;
   double speeds_ = 0;  // of all devices
   double steps_ = 1, sweep_ = 1;
+  double tried_ = 0;  // limits
 };
 
 // About how many steps the rule of a baseline takes. All look at the rates between all devices; two
@@ -314,7 +321,7 @@ class Programs {
 double steps_of(const LayoutProblem& problem, Planner planner) {
   constexpr double kMostGroups = 16, kMostCuts = 64;
   const double layers = problem.layer_count(), devices = problem.device_count();
-  const double rates = devices * devices;
+  const double rates = 3 * devices * devices;  // a rate takes as long as three steps
   if (planner == Planner::PipeDream) return 2 * rates;
   if (planner == Planner::HetPipe) return 6 * rates;
   if (planner == Planner::Dapple) {
@@ -323,7 +330,7 @@ double steps_of(const LayoutProblem& problem, Planner planner) {
   }
   if (planner == Planner::MinCut) {
     const double units = devices <= kMinCutDevices ? devices : kMinCutDevices / 2;
-    return rates * (devices <= kMinCutDevices ? rates : 6) +
+    return rates * (devices <= kMinCutDevices ? devices * devices : 6) +
            layers * std::min(layers, units) * std::pow(units, 3) / 4;
   }
   return rates;

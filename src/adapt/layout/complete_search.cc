@@ -1,6 +1,7 @@
 #include "adapt/layout/complete_search.h"
 
 #include <algorithm>
+#include <limits>
 #include <utility>
 #include <vector>
 
@@ -8,8 +9,9 @@ namespace tenuto {
 
 namespace {
 
+constexpr double kUnlimited = std::numeric_limits<double>::infinity();
 constexpr double kBelow = 1 - 1e-12;  // a better draft is shorter by more than rounding
-constexpr double kNodeBlocks = 4;     // a partly made draft costs about as much as so many blocks
+constexpr double kNodeBlocks = 40;    // a partly made draft costs about as much as so many blocks
 
 size_t at(int32_t index) { return static_cast<size_t>(index); }
 
@@ -22,26 +24,38 @@ double choose(int32_t all, int32_t some) {
 // Makes drafts stage by stage from the input side.
 class AllDrafts {
  public:
-  AllDrafts(const DraftTable& table, DraftPricer& pricer)
-      : table_(table), problem_(table.problem()), pricer_(pricer) {
-    const DeviceKinds& kinds = table.kinds();
-    for (int32_t kind = 0; kind < kinds.count(); ++kind) {
-      left_.push_back(static_cast<int32_t>(kinds.devices(kind).size()));
-      for (int32_t other = 0; other < kinds.count(); ++other) {
-        if (other == kind && kinds.devices(kind).size() < 2) continue;
-        fastest_ = std::max(fastest_, kinds.rate(kind, other));
+  AllDrafts(const DraftTable& table, DraftPricer& pricer, int64_t most)
+      : table_(table),
+        kinds_(table.kinds()),
+        problem_(table.problem()),
+        pricer_(pricer),
+        left_to_make_(most) {
+    loads_.micros = problem_.settings().micros;
+    loads_.half_duplex = problem_.settings().half_duplex;
+    for (int32_t kind = 0; kind < kinds_.count(); ++kind) {
+      left_.push_back(static_cast<int32_t>(kinds_.devices(kind).size()));
+      for (int32_t other = 0; other < kinds_.count(); ++other) {
+        if (other == kind && kinds_.devices(kind).size() < 2) continue;
+        fastest_ = std::max(fastest_, kinds_.rate(kind, other));
+      }
+      alike_.push_back(-1);
+      for (int32_t other = 0; other < kind; ++other) {
+        if (exchangeable(kind, other)) alike_.back() = other;
       }
     }
   }
 
-  void run() {
+  bool run() {
     next_stage(0);
+    if (left_to_make_ <= 0) return false;
     std::stable_sort(found_.begin(), found_.end(),
                      [](const Found& one, const Found& other) { return one.least < other.least; });
     for (const Found& found : found_) {
       if (found.least >= limit()) break;
       pricer_.price(table_.draft(layout_of(found.stages)), limit(), "all layouts");
+      if (pricer_.is_over()) return false;
     }
+    return true;
   }
 
  private:
@@ -56,6 +70,40 @@ class AllDrafts {
 
   double limit() const { return pricer_.best().makespan * kBelow; }
 
+  // True when all devices of one kind can be exchanged for all of the other, as those of two equal
+  // nodes can.
+  bool exchangeable(int32_t one, int32_t other) const {
+    if (kinds_.devices(one).size() != kinds_.devices(other).size()) return false;
+    if (kinds_.speed(one) != kinds_.speed(other)) return false;
+    if (kinds_.memory(one) != kinds_.memory(other)) return false;
+    if (kinds_.rate(one, one) != kinds_.rate(other, other)) return false;
+    for (int32_t third = 0; third < kinds_.count(); ++third) {
+      if (third == one || third == other) continue;
+      if (kinds_.rate(one, third) != kinds_.rate(other, third)) return false;
+    }
+    return true;
+  }
+
+  // How many devices of a kind stage n has.
+  int32_t count_of(size_t n, int32_t kind) const {
+    for (const KindCount& some : made_[n].devices) {
+      if (some.kind == kind) return some.count;
+    }
+    return 0;
+  }
+
+  // How many devices of a kind the last stage may have. Of two exchangeable kinds that all stages
+  // before have equally many of, it has no more of the second one: the other way round, layouts
+  // would be the same.
+  int32_t most_of(int32_t kind) const {
+    const int32_t other = alike_[at(kind)];
+    if (other < 0) return left_[at(kind)];
+    for (size_t n = 0; n + 1 < made_.size(); ++n) {
+      if (count_of(n, kind) != count_of(n, other)) return left_[at(kind)];
+    }
+    return std::min(left_[at(kind)], count_of(made_.size() - 1, other));
+  }
+
   // All ways to make the stage that begins at `layer`.
   void next_stage(int32_t layer) {
     made_.push_back({{layer, layer}, {}});
@@ -65,13 +113,13 @@ class AllDrafts {
 
   // Chooses devices of this and all later kinds for the last stage.
   void choose_devices(int32_t kind) {
-    if (kind == table_.kinds().count()) {
+    if (kind == kinds_.count()) {
       if (!made_.back().devices.empty()) choose_layers();
       return;
     }
-    const int32_t most = left_[at(kind)];
+    const int32_t most = most_of(kind);
     choose_devices(kind + 1);
-    for (int32_t count = 1; count <= most; ++count) {
+    for (int32_t count = 1; count <= most && left_to_make_ > 0; ++count) {
       made_.back().devices.push_back({kind, count});
       left_[at(kind)] -= count;
       choose_devices(kind + 1);
@@ -80,20 +128,24 @@ class AllDrafts {
     }
   }
 
+  // Chooses the last layer of the last stage.
   void choose_layers() {
-    const double speeds = speeds_left();
+    const size_t number = made_.size();
+    terms_.push_back(terms_of(made_.back()));
+    const Rest rest = rest_of();
     const int32_t layers = problem_.layer_count();
     for (int32_t end = made_.back().layers.first + 1; end <= layers; ++end) {
-      if (end < layers && speeds == 0) continue;
-      made_.back().layers.end = end;
-      const LayoutLoads loads = loads_of_made(end, speeds);
+      if (end < layers && rest.speeds == 0) continue;
+      if (--left_to_make_ <= 0) break;
       pricer_.charge(kNodeBlocks);
-      const double least = least_makespan(loads);
+      made_.back().layers.end = end;
+      set_loads(rest);
+      const double least = least_makespan(loads_);
       if (least >= limit()) {
         // A longer stage has more work, but the stages behind it less. So only a stage that is
         // itself beyond the limit ends the loop.
-        const StageLoad& own = loads.stages[made_.size() - 1];
-        if (loads.micros * own.both() + own.reduction >= limit()) break;
+        const StageLoad& load = loads_.stages[number - 1];
+        if (loads_.micros * load.both() + load.reduction >= limit()) break;
         continue;
       }
       if (end == layers) {
@@ -102,66 +154,104 @@ class AllDrafts {
         next_stage(end);
       }
     }
+    terms_.pop_back();
     made_.back().layers.end = made_.back().layers.first;
   }
 
-  double speeds_left() const {
-    double speeds = 0;
-    for (size_t kind = 0; kind < left_.size(); ++kind) {
-      speeds += table_.kinds().speed(static_cast<int32_t>(kind)) * left_[kind];
+  // What follows from the devices of a stage.
+  struct Terms {
+    double replicas = 0, inside = kUnlimited, speed = kUnlimited;
+    double between = kUnlimited;  // the slowest rate to the stage before
+  };
+  Terms terms_of(const Made& stage) const {
+    Terms terms;
+    for (const KindCount& some : stage.devices) {
+      terms.replicas += some.count;
+      terms.speed = std::min(terms.speed, kinds_.speed(some.kind));
+      for (const KindCount& other : stage.devices) {
+        if (other.kind == some.kind && some.count < 2) continue;
+        terms.inside = std::min(terms.inside, kinds_.rate(some.kind, other.kind));
+      }
+      if (made_.size() < 2) continue;
+      for (const KindCount& other : made_[made_.size() - 2].devices) {
+        terms.between = std::min(terms.between, kinds_.rate(some.kind, other.kind));
+      }
     }
-    return speeds;
+    return terms;
   }
 
-  // The loads of the stages made so far, and of a single stage behind them that has all layers from
-  // `end` on and is faster than every choice of stages: it has all devices that are left, no
-  // reduction, and the fastest rates. In a pipeline of several stages no stage has more than the
-  // work that its devices do, so a bound for this stage is one for them.
-  LayoutLoads loads_of_made(int32_t end, double speeds) {
+  // The devices that are left.
+  struct Rest {
+    double devices = 0, speeds = 0;
+  };
+  Rest rest_of() const {
+    Rest rest;
+    for (size_t kind = 0; kind < left_.size(); ++kind) {
+      rest.devices += left_[kind];
+      rest.speeds += kinds_.speed(static_cast<int32_t>(kind)) * left_[kind];
+    }
+    return rest;
+  }
+
+  // The loads of the stages made so far, and of a single stage behind them that has all other
+  // layers and is faster than every choice of stages: it has all devices that are left, the fastest
+  // rates, and no reduction. In a pipeline of several stages some stage has at least as much work
+  // for its devices as this one, so a bound with this stage is a bound for all of them.
+  void set_loads(const Rest& rest) {
     const size_t known = made_.size();
-    layout_.resize(known);
-    fill(layout_, made_);
-    LayoutLoads loads = row_split_loads(problem_, layout_);
-    const Layers rest{end, problem_.layer_count()};
-    if (rest.first == rest.end) return loads;
-    double devices = 0;
-    for (const int32_t left : left_) devices += left;
-    const double pairs = devices * static_cast<double>(layout_.back().holders.size());
-    const double time = problem_.cut(end) / (pairs * fastest_);
-    loads.links.push_back({time, time});
-    loads.stages.push_back({problem_.forward(rest) / speeds, problem_.backward(rest) / speeds, 0});
-    return loads;
+    loads_.stages.resize(known);
+    loads_.links.resize(known - 1);
+    for (size_t n = 0; n < known; ++n) {
+      const Layers layers = made_[n].layers;
+      const Terms& terms = terms_[n];
+      loads_.stages[n] = {
+          problem_.forward(layers) / (terms.replicas * terms.speed),
+          problem_.backward(layers) / (terms.replicas * terms.speed),
+          2 * (terms.replicas - 1) / terms.replicas * problem_.parameters(layers) / terms.inside +
+              problem_.update_time()};
+      if (n == 0) continue;
+      const double time =
+          problem_.cut(layers.first) / (terms_[n - 1].replicas * terms.replicas * terms.between);
+      loads_.links[n - 1] = {time, time};
+    }
+    const Layers others{made_.back().layers.end, problem_.layer_count()};
+    if (others.first == others.end) return;
+    const double time =
+        problem_.cut(others.first) / (rest.devices * terms_.back().replicas * fastest_);
+    loads_.links.push_back({time, time});
+    loads_.stages.push_back({problem_.forward(others) / rest.speeds,
+                             problem_.backward(others) / rest.speeds, problem_.update_time()});
   }
 
-  // Writes stages as a layout. A partly made draft uses the lowest devices of its kinds, too.
-  void fill(Layout& layout, const std::vector<Made>& stages) const {
+  // The layout with the lowest devices of each kind.
+  Layout layout_of(const std::vector<Made>& stages) const {
     std::vector<size_t> used(left_.size(), 0);
-    for (size_t n = 0; n < stages.size(); ++n) {
-      Stage& stage = layout[n];
-      stage.layer_first = stages[n].layers.first;
-      stage.layer_end = stages[n].layers.end;
-      stage.holders.clear();
-      for (const KindCount& some : stages[n].devices) {
-        const std::vector<int32_t>& all = table_.kinds().devices(some.kind);
+    Layout layout;
+    for (const Made& made : stages) {
+      Stage& stage = layout.emplace_back();
+      stage.layer_first = made.layers.first;
+      stage.layer_end = made.layers.end;
+      for (const KindCount& some : made.devices) {
+        const std::vector<int32_t>& all = kinds_.devices(some.kind);
         for (int32_t i = 0; i < some.count; ++i) {
           stage.holders.push_back(problem_.worker(all[used[at(some.kind)]++]));
         }
       }
     }
-  }
-  Layout layout_of(const std::vector<Made>& stages) const {
-    Layout layout(stages.size());
-    fill(layout, stages);
     return layout;
   }
 
   const DraftTable& table_;
+  const DeviceKinds& kinds_;
   const LayoutProblem& problem_;
   DraftPricer& pricer_;
-  double fastest_ = 0;
-  std::vector<int32_t> left_;  // devices of each kind
+  int64_t left_to_make_ = 0;
+  double fastest_ = 0;          // rate between two devices
+  std::vector<int32_t> alike_;  // of each kind: the last exchangeable kind before it; -1 = none
+  std::vector<int32_t> left_;   // devices of each kind
   std::vector<Made> made_;
-  Layout layout_;
+  std::vector<Terms> terms_;  // of made_
+  LayoutLoads loads_;
   std::vector<Found> found_;
 };
 
@@ -187,8 +277,8 @@ double draft_count(const DraftTable& table, double most) {
   return count;
 }
 
-void search_all_drafts(const DraftTable& table, DraftPricer& pricer) {
-  AllDrafts(table, pricer).run();
+bool search_all_drafts(const DraftTable& table, DraftPricer& pricer, int64_t most) {
+  return AllDrafts(table, pricer, most).run();
 }
 
 }  // namespace tenuto

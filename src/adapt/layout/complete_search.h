@@ -14,7 +14,10 @@ namespace tenuto {
 double draft_count(const DraftTable& table, double most);
 
 // Prices all drafts whose lower bound is below the best step, by the schedules of the pricer's
-// effort. Bounds on partly made drafts leave out most of the others.
-void search_all_drafts(const DraftTable& table, DraftPricer& pricer);
+// effort. Bounds on partly made drafts leave out most of the others. Gives up when it has made
+// `most` of these.
+//
+// Returns: whether it has seen all
+bool search_all_drafts(const DraftTable& table, DraftPricer& pricer, int64_t most);
 
 }  // namespace tenuto

@@ -271,8 +271,10 @@ std::vector<int32_t> DraftTable::most_in_flight(const Draft& draft) const {
   std::vector<int32_t> most;
   for (const DraftStage& own : draft.stages) {
     const double state = problem_->settings().state_share * problem_->parameters(own.layers);
-    const double each = problem_->stash(own.layers) / static_cast<double>(own.replicas);
-    const auto fits = [&](int32_t micros) { return !(state + micros * each > own.memory); };
+    const double stash = problem_->stash(own.layers);
+    const auto fits = [&](int32_t count) {  // computed as by stage_memory()
+      return state + count * stash / static_cast<double>(own.replicas) <= own.memory;
+    };
     const int32_t micros = problem_->settings().micros;
     int32_t low = 0, high = micros;  // the most that fit are between these
     if (fits(high)) low = high;
@@ -289,18 +291,22 @@ std::vector<int32_t> DraftTable::most_in_flight(const Draft& draft) const {
   return most;
 }
 
+double DraftTable::missing(const Draft& draft, int32_t stage) const {
+  const DraftStage& own = draft.stages[at(stage)];
+  const auto count = static_cast<int32_t>(draft.stages.size());
+  const int32_t in_flight = std::min(problem_->settings().micros, count - stage);
+  const double need = problem_->settings().state_share * problem_->parameters(own.layers) +
+                      in_flight * problem_->stash(own.layers) / static_cast<double>(own.replicas);
+  return std::max(0.0, need - own.memory);
+}
+
 MemoryShortage DraftTable::shortage(const Draft& draft) const {
   MemoryShortage worst;
   if (!problem_->memory_is_limited()) return worst;
   const auto count = static_cast<int32_t>(draft.stages.size());
   for (int32_t n = 0; n < count; ++n) {
-    const DraftStage& own = draft.stages[at(n)];
-    const int32_t in_flight = std::min(problem_->settings().micros, count - n);
-    const double need = problem_->settings().state_share * problem_->parameters(own.layers) +
-                        in_flight * problem_->stash(own.layers) / static_cast<double>(own.replicas);
-    const double missing = need - own.memory;
-    if (missing <= worst.missing) continue;
-    worst = {n, -1, missing};
+    const double bytes = missing(draft, n);
+    if (bytes > worst.missing) worst = {n, -1, bytes};
   }
   return worst;
 }

@@ -17,6 +17,7 @@ class DeviceKinds {
   // Cost: O(V^2) for V devices
   explicit DeviceKinds(const LayoutProblem& problem);
 
+  // The number of kinds.
   // How many kinds there are.
   int32_t count() const { return static_cast<int32_t>(devices_.size()); }
   // Ascending; kinds are numbered by their first device.
@@ -25,7 +26,7 @@ class DeviceKinds {
   }
   // The kind of a device.
   int32_t kind(int32_t device) const { return kind_[static_cast<size_t>(device)]; }
-  // Between a device of one kind and a different one of the other.
+  // Between a device of one kind and a different one of the other; infinite when there is none.
   double rate(int32_t one, int32_t other) const;
   double speed(int32_t kind) const { return problem_->speed(devices(kind).front()); }
   double memory(int32_t kind) const { return problem_->memory(devices(kind).front()); }
@@ -68,14 +69,18 @@ class DraftTable {
  public:
   explicit DraftTable(const LayoutProblem& problem) : problem_(&problem), kinds_(problem) {}
 
+  // What the drafts are of.
   // The problem whose layouts these are.
   const LayoutProblem& problem() const { return *problem_; }
+  // The kinds that drafts count devices by.
   // The kinds of its devices.
   const DeviceKinds& kinds() const { return kinds_; }
 
+  // The draft of a layout of at least one stage.
   // The draft of a layout.
   Draft draft(const Layout& layout) const;
-  // Each stage, the first one first, gets the lowest devices of its kinds that are left.
+  // The layout of a draft. Each stage, the first one first, gets the lowest devices of its kinds
+  // that are left.
   Layout layout(const Draft& draft) const;
 
   // Changes where stage `stage` ends and the next one begins; both must keep a layer.
@@ -95,7 +100,9 @@ class DraftTable {
   // How many micro-batches each stage can have in flight; the step's number where memory is
   // unlimited, and 0 where even the parameters do not fit.
   std::vector<int32_t> most_in_flight(const Draft& draft) const;
-  // The bytes that are missing in the stage that misses most, as in memory_shortage(); 0 = none.
+  // The bytes that are missing in a stage, as in memory_shortage(); 0 when it fits.
+  double missing(const Draft& draft, int32_t stage) const;
+  // The stage that misses most; no stage when all fit. The device is not set.
   MemoryShortage shortage(const Draft& draft) const;
 
  private:

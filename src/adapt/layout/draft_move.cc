@@ -225,23 +225,24 @@ void make_move(const DraftTable& table, const DraftMove& move, Draft& draft) {
 
 namespace {
 
-// Moves cuts of a draft while this lowers guess_of().
+// Moves cuts of a draft while less memory is missing then, or guess_of() is lower.
 class CutBalance {
  public:
   CutBalance(const DraftTable& table, Draft& draft)
       : table_(table), draft_(draft), least_(guess_of(draft.loads)) {}
 
-  // Moves a cut by some layers, if this lowers the guess.
+  // Moves a cut by some layers, if then less memory is missing, or the guess is lower.
   bool improve(int32_t cut, int32_t by) {
     if (cut < 0 || at(cut) >= draft_.loads.links.size()) return false;
     const int32_t layer = draft_.stages[at(cut)].layers.end;
     const int32_t other = layer + by;
     if (other <= draft_.stages[at(cut)].layers.first) return false;
     if (other >= draft_.stages[at(cut + 1)].layers.end) return false;
+    const double missed = missing(cut);
     table_.set_cut(draft_, cut, other);
     ++bounds_;
-    const double guess = guess_of(draft_.loads);
-    if (guess < least_) {
+    const double guess = guess_of(draft_.loads), misses = missing(cut);
+    if (misses < missed || (misses == missed && guess < least_)) {
       least_ = guess;
       return true;
     }
@@ -264,6 +265,12 @@ class CutBalance {
   int64_t bounds() const { return bounds_; }
 
  private:
+  // In the stages on both sides of a cut.
+  double missing(int32_t cut) const {
+    if (!table_.problem().memory_is_limited()) return 0;
+    return table_.missing(draft_, cut) + table_.missing(draft_, cut + 1);
+  }
+
   const DraftTable& table_;
   Draft& draft_;
   double least_ = 0;

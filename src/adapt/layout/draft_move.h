@@ -9,6 +9,7 @@
 
 namespace tenuto {
 
+// What a move does.
 // What a DraftMove changes.
 enum class DraftMoveKind : uint8_t {
   Cut,       // the cut after stage `one` goes `layers` layers further (negative: back)
@@ -43,8 +44,8 @@ void make_move(const DraftTable& table, const DraftMove& move, Draft& draft);
 // small share of the time of a single micro-batch.
 double guess_of(const LayoutLoads& loads);
 
-// Moves the cuts of stages first - 1 to last (each where the stage ends) while this lowers a bound
-// on the step or, with an equal bound, the time of a single micro-batch. Returns the number of
+// Moves layers away from the busiest stages, and the cuts of stages first - 1 to last (each where
+// the stage ends), while less memory is missing then, or guess_of() is lower. Returns the number of
 // bounds computed.
 int64_t balance_cuts(const DraftTable& table, int32_t first, int32_t last, Draft& draft);
 

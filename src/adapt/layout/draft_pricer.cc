@@ -23,8 +23,8 @@ double blocks_of(const LayoutLoads& loads) {
 
 }  // namespace
 
-DraftPricer::DraftPricer(const DraftTable& table, int64_t blocks, Watch* watch)
-    : table_(&table), blocks_(static_cast<double>(blocks)), watch_(watch) {}
+DraftPricer::DraftPricer(const DraftTable& table, double blocks, Watch* watch)
+    : table_(&table), blocks_(blocks), watch_(watch) {}
 
 bool DraftPricer::is_over() const {
   if (best_.makespan == kNotPriced) return false;
@@ -34,6 +34,7 @@ bool DraftPricer::is_over() const {
 void DraftPricer::set_effort(int64_t replays, int64_t nodes) {
   replays_ = replays;
   nodes_ = nodes;
+  steps_.clear();
 }
 
 BlockEffort DraftPricer::effort_for(const Draft& draft) const {
@@ -58,7 +59,7 @@ double DraftPricer::price(const Draft& draft, double limit, const std::string& h
     return kNotPriced;
   }
   const BlockEffort effort = effort_for(draft);
-  uint64_t key = key_of(draft.loads) + static_cast<uint64_t>(replays_ * 7 + nodes_ * 13);
+  uint64_t key = key_of(draft.loads);
   for (const int32_t most : effort.most_in_flight) key = key * 31 + static_cast<uint64_t>(most);
   const auto [found, is_new] = steps_.try_emplace(key, kNotPriced);
   if (!is_new) return found->second;

@@ -29,15 +29,15 @@ struct PricedDraft {
 class DraftPricer {
  public:
   // `blocks`: ops and transfers to simulate, at most.
-  DraftPricer(const DraftTable& table, int64_t blocks, Watch* watch);
+  DraftPricer(const DraftTable& table, double blocks, Watch* watch);
 
-  // The step of a draft, by the best schedule within effort(). kNotPriced when it does not fit into
-  // memory, or is_over(), or when it is certainly not below `limit`.
+  // The step of a draft, by the best schedule within the effort that is set. kNotPriced when the
+  // draft does not fit into memory, when is_over(), or when no schedule is below `limit`.
   double price(const Draft& draft, double limit, const std::string& how);
-  // How much the schedule of each draft is searched: none at first. Steps by another effort are
-  // simulated anew, but drafts that are kept stay.
+  // How much the schedule of each draft is searched (BlockEffort): not at all at first. Drafts that
+  // were priced before are then priced anew, but the best ones stay.
   void set_effort(int64_t replays, int64_t nodes);
-  // The schedule of a draft that price() accepts, by at least effort().
+  // The schedule of a draft that fits, by at least the effort that is set. Cost: counted.
   std::optional<BlockSchedule> schedule(const Draft& draft, int64_t replays, int64_t nodes);
 
   // A lower bound on all steps: the search is over when it is reached.
@@ -46,6 +46,7 @@ class DraftPricer {
   bool is_over() const;
   // Counts work other than simulation, in blocks.
   void charge(double blocks) { spent_ += blocks; }
+  // What was counted so far.
   // The blocks that were counted.
   double spent() const { return spent_; }
   // How many drafts were simulated.
@@ -55,9 +56,9 @@ class DraftPricer {
   const PricedDraft& best() const { return best_; }
   // The best draft of each of the best shapes, the shortest step first.
   std::vector<PricedDraft> best_of_shapes() const;
-  // The shortage of memory of the draft that misses least; only until one fits.
+  // The least shortage of memory of all drafts, while none fits; its device is not set.
   const MemoryShortage& least_shortage() const { return least_shortage_; }
-  // That draft.
+  // The draft that it is of.
   const Draft& short_draft() const { return short_draft_; }
 
  private:
@@ -69,7 +70,7 @@ class DraftPricer {
   Watch* watch_;
   int64_t replays_ = 0, nodes_ = 0;
   int64_t priced_ = 0;
-  std::unordered_map<uint64_t, double> steps_;  // by key_of(loads) and effort
+  std::unordered_map<uint64_t, double> steps_;  // by loads and memory limits
   std::map<std::vector<int32_t>, PricedDraft> shapes_;
   double worst_shape_ = kNotPriced;  // of shapes_, once there are enough
   PricedDraft best_;

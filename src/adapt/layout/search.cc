@@ -22,11 +22,13 @@ size_t at(int32_t index) { return static_cast<size_t>(index); }
 
 // Shares of the effort that are counted when a part of the search ends: candidates, changes of
 // drafts with the schedules of simple rules, and changes with searched schedules.
-constexpr double kCandidates = 0.25, kChanges = 0.6, kScheduled = 0.85;
+constexpr double kCandidates = 0.25, kChanges = 0.45, kScheduled = 0.85;
 // For each draft whose schedule is searched: at least so many replays, and at most.
 constexpr double kLeastReplays = 20, kMostReplays = 2000;
 // A schedule with at most so many ops is searched completely, with at most so many nodes.
 constexpr double kSmallOps = 40;
+// A complete search leaves out so many layouts for each that it makes, if it goes well.
+constexpr double kLeftOut = 1e5;
 constexpr int64_t kNodes = 20'000;
 
 double ops_of(const Draft& draft) {
@@ -108,37 +110,40 @@ class Search {
       : problem_(problem),
         effort_(effort),
         watch_(watch),
+        blocks_(blocks_for(problem, effort)),
         table_(problem),
-        pricer_(table_, effort.blocks, watch) {}
+        pricer_(table_, blocks_, watch) {}
 
   Result<LayoutSearch> run() {
     found_.lower_bound = least_step(problem_);
-    pricer_.set_goal(found_.lower_bound);
-    begin_part(watch_, "pricing candidates");
+    // All candidates are priced, though one of them may be the best: callers want others, too.
     const std::optional<PricedLayout> baseline =
-        price_candidates(table_, pricer_, kCandidates * blocks(), watch_);
+        price_candidates(table_, pricer_, kCandidates * blocks_, watch_);
+    if (pricer_.best().makespan == kNotPriced) try_frugal();
+    pricer_.set_goal(found_.lower_bound);
     const auto layouts = static_cast<double>(effort_.layouts);
-    small_ = draft_count(table_, layouts) <= layouts;
-    begin_part(watch_, small_ ? "pricing all layouts" : "changing layouts");
+    small_ = draft_count(table_, layouts * kLeftOut) <= layouts * kLeftOut;
+    begin_part(watch_, "changing layouts");
     improve(kChanges);
     begin_part(watch_, "changing layouts and their orders of ops");
     if (search_orders()) improve(kScheduled);
-    if (pricer_.best().makespan == kNotPriced) try_frugal();
     if (pricer_.best().makespan == kNotPriced) return shortage();
     finish(baseline);
     return std::move(found_);
   }
 
  private:
-  double blocks() const { return static_cast<double>(effort_.blocks); }
+  // The work on a candidate grows with the number of layers.
+  static double blocks_for(const LayoutProblem& problem, const LayoutEffort& effort) {
+    constexpr double kLayers = 200;
+    return static_cast<double>(effort.blocks) * std::max(1.0, problem.layer_count() / kLayers);
+  }
 
   // Looks for shorter steps with the schedules of the pricer's effort.
   void improve(double share) {
-    if (small_) {
-      search_all_drafts(table_, pricer_);
-    } else if (pricer_.best().makespan != kNotPriced) {
-      LocalSearch(table_, pricer_).run(share * blocks());
-    }
+    if (small_ && search_all_drafts(table_, pricer_, effort_.layouts)) return;
+    if (pricer_.best().makespan == kNotPriced) return;
+    LocalSearch(table_, pricer_).run(share * blocks_);
   }
 
   // From now on, schedules are searched; first those of the best drafts. Returns false when the
@@ -147,7 +152,7 @@ class Search {
     if (pricer_.best().makespan == kNotPriced) return false;
     const double ops = ops_of(pricer_.best().draft);
     // As many drafts as there are replays for each of them.
-    const double replays = std::sqrt((kScheduled - kChanges) * blocks() / (2 * ops));
+    const double replays = std::sqrt((kScheduled - kChanges) * blocks_ / (2 * ops));
     const int64_t nodes = ops <= kSmallOps ? kNodes : 0;
     if (replays < kLeastReplays && nodes == 0) return false;
     pricer_.set_effort(static_cast<int64_t>(std::min(replays, kMostReplays)), nodes);
@@ -160,7 +165,7 @@ class Search {
   void try_frugal() {
     const FrugalLayouts frugal(problem_);
     const int32_t most = std::min(problem_.layer_count(), problem_.device_count());
-    for (int32_t count = 1; count <= most; ++count) {
+    for (int32_t count = 1; count <= most; count += 1 + count / 16) {
       pricer_.price(table_.draft(frugal.with_stages(count)), kNotPriced, "least memory");
     }
   }
@@ -192,7 +197,7 @@ class Search {
     begin_part(watch_, "improving the order of ops");
     const std::vector<PricedDraft> shapes = pricer_.best_of_shapes();
     constexpr size_t kFinal = 3;
-    const double left = std::max(0.0, blocks() - pricer_.spent());
+    const double left = std::max(0.0, blocks_ - pricer_.spent());
     std::vector<std::pair<PricedLayout, std::string>> all;
     for (size_t i = 0; i < std::min(kFinal, shapes.size()); ++i) {
       const Draft& draft = shapes[i].draft;
@@ -230,6 +235,7 @@ class Search {
   const LayoutProblem& problem_;
   const LayoutEffort& effort_;
   Watch* const watch_;
+  const double blocks_;
   DraftTable table_;
   DraftPricer pricer_;
   bool small_ = false;  // few enough layouts to try all

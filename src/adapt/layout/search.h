@@ -13,8 +13,10 @@ namespace tenuto {
 
 // How much a search may try. Counted, not timed, so that equal inputs give equal layouts.
 struct LayoutEffort {
-  int64_t blocks = 40'000'000;  // ops and transfers in simulated steps; some 10 ns each
-  int64_t layouts = 200'000;    // of a search over all layouts of a small problem
+  int64_t blocks = 40'000'000;  // ops and transfers in simulated steps, some 13 ns each, for up to
+                                // 200 layers; in proportion for more. Other work is counted in
+                                // blocks, too. The first candidates are priced in any case.
+  int64_t layouts = 200'000;    // a problem with at most so many layouts is searched completely
 };
 
 // What the search found.
@@ -30,11 +32,14 @@ struct LayoutSearch {
 };
 
 // Collects candidates: the published program and the threshold program on several orders of
-// devices, forwards and backwards, and all baselines; simulates those whose least_makespan() is
-// below the best so far; then changes the best ones (moves of cuts, devices, stages) and their
-// order of ops while this shortens the step. A small problem is searched completely. Deterministic,
-// unless the watch ends it; then it returns the best so far.
+// devices, forwards and backwards, and the layouts of all other planners (of MinCut only where that
+// is quick); simulates those whose least_makespan() is near the best so far or below it; then
+// changes the best ones (moves of cuts, devices, stages) and their order of ops while this shortens
+// the step. A small problem is searched completely. Ends when the effort is spent or lower_bound is
+// reached. Deterministic, unless the watch ends it; then it returns the best so far.
 //
+// Cost:   some 0.6 s for up to 64 devices and 200 layers; in whole nodes, less than a second for
+//         4,096 devices and 1,000 layers
 // Errors: Infeasible/Job  no layout fits into memory: the stage, the bytes missing, what would help
 Result<LayoutSearch> search_layout(const LayoutProblem& problem, const LayoutEffort& effort = {},
                                    Watch* watch = nullptr);
