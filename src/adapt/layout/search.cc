@@ -27,8 +27,9 @@ constexpr double kCandidates = 0.25, kChanges = 0.45, kScheduled = 0.85;
 constexpr double kLeastReplays = 20, kMostReplays = 2000;
 // A schedule with at most so many ops is searched completely, with at most so many nodes.
 constexpr double kSmallOps = 40;
-// A complete search leaves out so many layouts for each that it makes, if it goes well.
-constexpr double kLeftOut = 1e5;
+// By its bounds, a complete search leaves out about so many layouts for each that it makes. Where
+// there are more, it is not tried.
+constexpr double kLeftOut = 1e7;
 constexpr int64_t kNodes = 20'000;
 
 double ops_of(const Draft& draft) {
@@ -238,7 +239,7 @@ class Search {
   const double blocks_;
   DraftTable table_;
   DraftPricer pricer_;
-  bool small_ = false;  // few enough layouts to try all
+  bool small_ = false;  // few enough layouts for a complete search
   LayoutSearch found_;
 };
 

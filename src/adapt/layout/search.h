@@ -16,7 +16,8 @@ struct LayoutEffort {
   int64_t blocks = 40'000'000;  // ops and transfers in simulated steps, some 13 ns each, for up to
                                 // 200 layers; in proportion for more. Other work is counted in
                                 // blocks, too. The first candidates are priced in any case.
-  int64_t layouts = 200'000;    // a problem with at most so many layouts is searched completely
+  int64_t layouts = 200'000;    // partly made layouts of a complete search, which a small problem
+                                // gets; if they do not suffice, it is searched like a large one
 };
 
 // What the search found.
@@ -35,11 +36,11 @@ struct LayoutSearch {
 // devices, forwards and backwards, and the layouts of all other planners (of MinCut only where that
 // is quick); simulates those whose least_makespan() is near the best so far or below it; then
 // changes the best ones (moves of cuts, devices, stages) and their order of ops while this shortens
-// the step. A small problem is searched completely. Ends when the effort is spent or lower_bound is
-// reached. Deterministic, unless the watch ends it; then it returns the best so far.
+// the step. Instead, a small problem is searched completely. Ends when the effort is spent or
+// lower_bound is reached. Deterministic, unless the watch ends it; then it returns the best so far.
 //
-// Cost:   some 0.6 s for up to 64 devices and 200 layers; in whole nodes, less than a second for
-//         4,096 devices and 1,000 layers
+// Cost:   some 0.6 s for up to 64 devices and 200 layers, and for 4,096 devices in whole nodes; in
+//         proportion for more layers, and more where memory is scarce. Small problems: milliseconds
 // Errors: Infeasible/Job  no layout fits into memory: the stage, the bytes missing, what would help
 Result<LayoutSearch> search_layout(const LayoutProblem& problem, const LayoutEffort& effort = {},
                                    Watch* watch = nullptr);
