@@ -252,7 +252,8 @@ TEST_F(PlanCommand, UnequalDevices) {
   unequal.chain = chain.path();
   unequal.cluster = cluster.path();
   unequal.micros = 100;
-  for (const auto& stage : planned(unequal)["stages"]) {
+  const Json tree = planned(unequal);
+  for (const auto& stage : tree["stages"]) {
     const int layers = stage["end_layer"].get<int>() - stage["first_layer"].get<int>();
     ASSERT_EQ(stage["devices"].size(), 1U);
     EXPECT_EQ(layers, stage["devices"][0] == 0 ? 1 : 3);
