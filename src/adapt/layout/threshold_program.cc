@@ -144,9 +144,9 @@ std::optional<Found> best_of(const StageWalk& walk, const Rule& rule, const Tabl
 
 // The best layout of any number of stages that fits into memory.
 //
-// A table in which stages far from the end count as having fewer micro-batches in flight than they
-// have has the better values. If its layout fits even so, no other one is better. So the number of
-// levels grows only while the layout does not fit.
+// A table with few levels understates the micro-batches in flight of stages far from the end, so
+// its best value is at least as good as the true one. If its layout fits into memory nevertheless,
+// that layout is the best. So the number of levels grows only while the layout does not fit.
 template <class Rule>
 std::optional<Found> best_within_memory(const LayoutProblem& problem, const StageWalk& walk,
                                         const Rule& rule) {
