@@ -73,6 +73,8 @@ struct DeviceSettings {
   std::string clock = "virtual";   // paced: virtual | real
   int64_t message_bytes = 65536;   // paced: size of an activation and of a gradient
   int64_t parameter_bytes = 4096;  // paced: weights of one stage
+  std::string profile;             // paced: a model file with the times and bytes of each layer,
+                                   // in place of the five settings above; empty = none
 };
 
 // [network]
@@ -84,6 +86,8 @@ struct NetworkSettings {
   double latency_ms = 0;            // paced: one way, of every link
   double megabytes_per_second = 0;  // paced: of every link; 0 = unlimited
   std::string send = "offloaded";   // paced, virtual clock: offloaded | blocking
+  std::string cluster;              // paced: a cluster file with the devices' speeds and the links,
+                                    // in place of the two settings above; empty = none
   double connect_seconds = 30;      // limit for all peers to be connected
   double silence_seconds = 60;      // a step without progress for this long ends the run
 };
@@ -92,6 +96,7 @@ struct NetworkSettings {
 struct ResilienceSettings {
   std::string slow_links = "adapt";       // adapt | observe | off
   std::string slow_workers = "observe";   // adapt | observe
+  std::string layers = "off";             // adapt | observe | off: layers move between stages
   std::string dead_workers = "continue";  // continue | stop
   double silence_seconds = 2;             // a worker that is silent for this long is dead
   std::string numerics = "fast";          // fast | reproducible: same bits under any routing

@@ -156,6 +156,9 @@ std::vector<Key> device_keys() {
           "paced: size of an activation and of a gradient", whole(64, kManyBytes)),
       key("device.parameter_bytes", slot<&Job::device, &DeviceSettings::parameter_bytes>,
           "paced: weights of one stage", whole(16, kManyBytes)),
+      key("device.profile", slot<&Job::device, &DeviceSettings::profile>,
+          "paced: a model file with the times and bytes of each layer, as `tenuto profile` writes "
+          "it, instead of the times and bytes above"),
   };
 }
 
@@ -179,6 +182,9 @@ std::vector<Key> network_keys() {
           "paced: how messages are sent; blocking: through the device's queue, where other ops "
           "wait",
           {"offloaded", "blocking"}),
+      key("network.cluster", slot<&Job::network, &NetworkSettings::cluster>,
+          "paced: a cluster file with the speed of each device and the links between them, instead "
+          "of latency_ms and megabytes_per_second"),
       key("network.connect_seconds", slot<&Job::network, &NetworkSettings::connect_seconds>,
           "time limit for connecting to all peers",
           Range{.low = 0, .high = 86400, .low_open = true}),
@@ -197,6 +203,12 @@ std::vector<Key> control_keys() {
           "adapt: give micro-batches of a slow worker to others, which changes the last bits of "
           "sums; observe: only tell; needs slow_links = \"adapt\"",
           {"adapt", "observe"}),
+      key("resilience.layers", slot<&Job::resilience, &ResilienceSettings::layers>,
+          "adapt: layers move between neighbouring stages while the run goes on, when a worker "
+          "stays "
+          "slow or is lost; observe: only tell what a move would gain; needs slow_links = "
+          "\"adapt\"",
+          {"adapt", "observe", "off"}),
       key("resilience.dead_workers", slot<&Job::resilience, &ResilienceSettings::dead_workers>,
           "continue: continue without a lost worker while each stage has another holder; stop: "
           "save and end the run; with blocking messages this always happens",
