@@ -72,6 +72,7 @@ Result<Mesh> mesh_of(const Plan& plan, const Model& model, const Cluster& cluste
   if (options.staggered) mesh.pace = options.update ? Pace::Joint : Pace::Apart;
   for (int32_t s = 0; s < depth; ++s) {
     auto& holders = mesh.stages.emplace_back();
+    const Duration update = stage_cost(model, plan.stages[at(s)]).update;
     for (const WorkerId id : plan.stages[at(s)].holders) {
       const Worker& worker = cluster.workers[at(id.value)];
       if (!worker.alive || worker.speed <= 0) continue;
@@ -80,7 +81,7 @@ Result<Mesh> mesh_of(const Plan& plan, const Model& model, const Cluster& cluste
       holder.forward = costs.op(OpKind::Forward, id, {s});
       holder.backward = costs.op(OpKind::BackwardInput, id, {s});
       holder.weight = costs.op(OpKind::BackwardWeight, id, {s});
-      if (options.update) holder.update = at_speed(model.step, worker.speed);
+      if (options.update) holder.update = at_speed(update, worker.speed);
       if (at(id.value) < plan.limits.size()) holder.memory = plan.limits[at(id.value)].memory;
       if (holder.memory.most_whole(mesh.micros) < 1) return too_little_memory(id, s, holder.memory);
       holders.push_back(holder);

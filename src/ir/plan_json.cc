@@ -1,16 +1,14 @@
 // The plan's JSON form: to_json and plan_from_json of ir/text.h.
-#include <nlohmann/json.hpp>
+#include <algorithm>
 #include <optional>
-#include <set>
 
+#include "base/json.h"
 #include "base/text.h"
 #include "ir/text.h"
 
 namespace tenuto {
 
 namespace {
-
-using Json = nlohmann::ordered_json;
 
 template <class Tag>
 Json ids(const std::vector<Id<Tag>>& values) {
@@ -285,15 +283,6 @@ class TreeReader {
 // A plan's own depth is 6: the moves of a round of a collective of a schedule.
 constexpr int kMostDepth = 8;
 
-// Line and column of byte `at` (1-based, as the parser counts).
-std::string place_of(std::string_view text, size_t at) {
-  const size_t end = std::min(at == 0 ? 0 : at - 1, text.size());
-  const std::string_view before = text.substr(0, end);
-  const auto line = std::count(before.begin(), before.end(), '\n') + 1;
-  const size_t begin = before.rfind('\n') == std::string_view::npos ? 0 : before.rfind('\n') + 1;
-  return cat(line, ":", end - begin + 1);
-}
-
 }  // namespace
 
 std::string to_json(const Plan& plan) {
@@ -322,41 +311,10 @@ std::string to_json(const Plan& plan) {
 }
 
 Result<Plan> plan_from_json(std::string_view text, std::string_view source) {
-  std::vector<std::set<std::string>> keys;
-  std::string twice;
-  bool deep = false;
-  const auto watch = [&](int depth, Json::parse_event_t event, Json& parsed) {
-    if (event == Json::parse_event_t::object_start || event == Json::parse_event_t::array_start) {
-      // Printing a tree recurses to its depth, so nothing deeper than a plan is kept.
-      deep = deep || depth >= kMostDepth;
-      if (deep) return false;
-    }
-    if (deep) return true;
-    if (event == Json::parse_event_t::object_start) keys.emplace_back();
-    if (event == Json::parse_event_t::object_end) keys.pop_back();
-    if (event != Json::parse_event_t::key) return true;
-    const auto& key = parsed.get_ref<const std::string&>();
-    if (!keys.back().insert(key).second && twice.empty()) twice = key;
-    return true;
-  };
-  Json tree;
-  try {
-    tree = Json::parse(text, watch);
-  } catch (const Json::parse_error& fault) {
-    return invalid(cat(source, ":", place_of(text, fault.byte),
-                       ": expected a plan as JSON, found a fault of form (is the file cut off?)"));
-  } catch (const Json::exception&) {
-    return invalid(cat(source, ": a number of the plan is too large to be read"));
-  }
-  if (deep) {
-    return invalid(cat(source, ": expected a plan, found lists or objects nested ", kMostDepth,
-                       " times and more"));
-  }
-  if (!twice.empty()) {
-    return invalid(cat(source, ": the field ", twice.substr(0, 40), " stands twice"));
-  }
+  const auto tree = parse_json(text, source, {"plan", kMostDepth});
+  if (!tree.ok()) return tree.error();
   TreeReader reader(source);
-  Plan plan = reader.plan(tree);
+  Plan plan = reader.plan(tree.value());
   if (reader.error()) return *reader.error();
   return plan;
 }

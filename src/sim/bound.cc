@@ -153,7 +153,11 @@ Duration lower_bound(const Plan& plan, const Schedule& schedule, const Model& mo
   if (!steps_overlap(options)) return bound_of_makespan(routes, schedule.lists.size());
   std::vector<Duration> update(schedule.lists.size());
   for (size_t w = 0; options.update && w < update.size(); ++w) {
-    update[w] = at_speed(model.step, cluster.workers[w].speed);
+    for (const Op& op : schedule.lists[w]) {
+      if (op.kind != OpKind::Step && op.kind != OpKind::StepAhead) continue;
+      const Duration time = stage_cost(model, plan.stages[at(op.stage.value)]).update;
+      update[w] = plus(update[w], at_speed(time, cluster.workers[w].speed));
+    }
   }
   return bound_of_period(routes, schedule.lists.size(), update);
 }

@@ -165,7 +165,7 @@ Duration op_time(const Op& op, const Plan& plan, const std::vector<StageCost>& c
       return plan.split_backward ? cost.backward_weight : Duration{};
     case OpKind::Step:
     case OpKind::StepAhead:
-      return model.step;
+      return cost.update;
     default:
       return {};
   }

@@ -9,6 +9,7 @@
 #include "base/text.h"
 #include "ir/plan.h"
 #include "world/line_reading.h"
+#include "world/model_profile.h"
 #include "world/profile_graph.h"
 
 namespace tenuto {
@@ -56,8 +57,9 @@ Status check_totals(const LayerChain& chain, const std::string& source) {
   }
   double time = 0, bytes = 0;
   for (const Layer& layer : layers) {
-    time += static_cast<double>(layer.forward.count()) +
-            static_cast<double>(layer.backward_input.count());
+    for (const Duration part : {layer.forward, layer.backward_input, layer.backward_weight}) {
+      time += static_cast<double>(part.count());
+    }
     bytes += static_cast<double>(layer.activation.count) + static_cast<double>(layer.stash.count) +
              static_cast<double>(layer.parameters.count);
   }
@@ -65,7 +67,11 @@ Status check_totals(const LayerChain& chain, const std::string& source) {
     return invalid(cat(source, ": expected a layer that takes time, found forward and backward ",
                        "times of 0 ms in every layer"));
   }
-  if (time >= static_cast<double>(kLongestTime.count())) {
+  // Each layer may be a stage of its own.
+  double beside =
+      2.0 * static_cast<double>(layers.size()) * static_cast<double>(chain.model.op.count());
+  for (const Layer& layer : layers) beside += static_cast<double>(layer.update.count());
+  if (time + beside >= static_cast<double>(kLongestTime.count())) {
     return invalid(cat(source, ": the layers together take longer than 73 years, the longest time ",
                        "that tenuto can count; are the times in milliseconds?"));
   }
@@ -102,9 +108,15 @@ Result<LayerChain> chain_from_text(std::string_view text, const std::string& sou
   return chain;
 }
 
-Result<LayerChain> load_chain(const std::string& path) {
+Result<LayerChain> load_chain(const std::string& path, int32_t rows) {
   const auto text = read_file(path, kMostFile);
   if (!text.ok()) return text.error();
+  const size_t begin = text.value().find_first_not_of(" \t\r\n");
+  if (begin != std::string::npos && text.value()[begin] == '{') {
+    const auto profile = model_profile_from_json(text.value(), path);
+    if (!profile.ok()) return profile.error();
+    return chain_at(profile.value(), rows > 0 ? rows : profile.value().rows.back(), path);
+  }
   return is_profile_graph(text.value()) ? chain_from_profile_graph(text.value(), path)
                                         : chain_from_text(text.value(), path);
 }

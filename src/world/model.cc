@@ -22,11 +22,14 @@ StageCost stage_cost(const Model& model, const Stage& stage) {
             static_cast<size_t>(stage.layer_end) <= model.layers.size(),
         "a stage's layers lie outside the model");
   StageCost cost;
+  cost.forward = cost.backward_input = model.op;
+  cost.update = model.step;
   for (int32_t i = stage.layer_first; i < stage.layer_end; ++i) {
     const Layer& layer = model.layers[static_cast<size_t>(i)];
     cost.forward = plus(cost.forward, layer.forward);
     cost.backward_input = plus(cost.backward_input, layer.backward_input);
     cost.backward_weight = plus(cost.backward_weight, layer.backward_weight);
+    cost.update = plus(cost.update, layer.update);
     cost.activation = layer.activation;
     cost.stash = cost.stash + layer.stash;
     cost.parameters = cost.parameters + layer.parameters;

@@ -14,20 +14,24 @@ struct Layer {
   Bytes activation;  // of its output
   Bytes stash;       // kept from forward to backward
   Bytes parameters;
+  Duration update{};  // its part of the optimizer step, once a step
 };
 
-// The layers, input side first, and what a step's update costs.
+// The layers, input side first, and what a stage costs beside its layers.
 struct Model {
   std::vector<Layer> layers;
-  Duration step{};  // one stage's Measure and Step together
+  Duration step{};  // one stage's Measure and Step together, beside its layers' updates
+  Duration op{};    // of each forward of a stage, and of each of its backwards for the input
   Bytes tied;       // of the weight that first and last stage share (bucket 1); counted in the
                     // parameters of the first layer and of the last
 };
 
-// Times of one stage per micro-batch: sums over its layers, each at most kLongestTime.
+// Times of one stage: sums over its layers and what the stage costs beside them, each at most
+// kLongestTime.
 struct StageCost {
-  Duration forward{}, backward_input{}, backward_weight{};
-  Bytes activation;  // of the last layer's output
+  Duration forward{}, backward_input{}, backward_weight{};  // per micro-batch
+  Duration update{};                                        // per step
+  Bytes activation;                                         // of the last layer's output
   Bytes stash, parameters;
 };
 

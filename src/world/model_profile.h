@@ -30,15 +30,21 @@ struct ModelProfile {
   std::string name;           // what was measured, for readers
   std::vector<int32_t> rows;  // numbers of rows of a micro-batch that were measured, ascending
   std::vector<LayerProfile> layers;
-  Duration op{};  // what each pass of a stage costs beside its layers
+  Duration op{};  // see Model::op
   Bytes tied;     // see Model::tied
 };
 
 // The model at micro-batches of `rows` rows. Times between two measured numbers of rows lie on the
-// line through them; beyond the last one, on the line through the last two.
+// line through them; before the first one and beyond the last one, on the line through the two next
+// to it, at least 0. If one number was measured, times are proportional to the rows.
 //
 // Requires: rows >= 1
 Model model_at(const ModelProfile& profile, int32_t rows);
+
+// The same with the names of the layers.
+//
+// Errors: check_totals's with `source`
+Result<LayerChain> chain_at(const ModelProfile& profile, int32_t rows, const std::string& source);
 
 // Errors: Invalid/Call with `source`, and the line and column or the path of the value: no JSON, an
 //         unknown, missing or repeated key, a wrong type, a number out of range, lists of unequal

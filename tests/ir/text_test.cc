@@ -112,7 +112,7 @@ TEST(Json, Refusals) {
       "p.json: schedule.lists[0], character 6: expected an op such as F0.1, >a0.1@2, R0:0, M0 "
       "or U0, found '>a0.0'");
   EXPECT_EQ(message("\"order\": \"1f1b\"", "\"order\": \"1f1b\", \"order\": \"gpipe\""),
-            "p.json: the field order stands twice");
+            "p.json: the key order stands twice: leave one out");
   EXPECT_NE(message("\"order\": \"1f1b\",", "\"order\": \"1f1b\"").find("p.json:3:"),
             std::string::npos);
   EXPECT_FALSE(plan_from_json("", "p.json").ok());
@@ -133,7 +133,7 @@ TEST(Json, NumbersAndNestingHaveBounds) {
     text += "1";
     for (int i = 0; i < 300'000; ++i) text += close;
     EXPECT_EQ(message(text),
-              "p.json: expected a plan, found lists or objects nested 8 times and more");
+              "p.json: expected a plan, found lists or objects nested 9 times and more");
   }
 }
 

@@ -83,6 +83,99 @@ TEST(ClusterFile, ManyDevices) {
   }
 }
 
+double latency(const Cluster& cluster, int32_t from, int32_t to) {
+  return to_milliseconds(cluster.link({from}, {to}).latency);
+}
+
+TEST(ClusterFile, LatencyHasTheFormOfTheRatesOrIsOneNumber) {
+  const Cluster nodes =
+      read(cat("{\"devices\": 3, ", kTwo, ", \"latency_ms\": {\"inside\": 0.5, \"between\": 2}}"));
+  EXPECT_EQ(latency(nodes, 0, 1), 0.5);
+  EXPECT_EQ(latency(nodes, 1, 2), 2);
+  const Cluster same = read(cat("{\"latency_ms\": 3, \"devices\": 3, ", kTwo, "}"));
+  EXPECT_EQ(latency(same, 0, 1), 3);
+  EXPECT_EQ(latency(same, 2, 0), 3);
+  const Cluster matrix = read(
+      "{\"devices\": 2, \"bandwidth_gbps\": [[0, 1], [2, 0]], \"latency_ms\": [[0, 4], [5, 0]]}");
+  EXPECT_EQ(latency(matrix, 0, 1), 4);
+  EXPECT_EQ(latency(matrix, 1, 0), 5);
+  EXPECT_EQ(rate(matrix, 1, 0), 2e9);
+}
+
+TEST(ClusterFile, ClassesOfDevices) {
+  const Cluster cluster = read(
+      "{\"devices\": 4, \"place\": [2, 0, 1, 0], \"bandwidth_gbps\": [[8, 4, 2], [4, 0, 1], "
+      "[3, 1, null]], \"latency_ms\": [[1, 2, 3], [2, 0, 4], [3, 4, 0]]}");
+  EXPECT_EQ(rate(cluster, 1, 3), 8e9);
+  EXPECT_EQ(rate(cluster, 0, 1), 3e9);
+  EXPECT_EQ(rate(cluster, 1, 0), 2e9);
+  EXPECT_EQ(rate(cluster, 2, 3), 4e9);
+  EXPECT_EQ(latency(cluster, 3, 1), 1);
+  EXPECT_EQ(latency(cluster, 2, 0), 4);
+}
+
+// Rates and latencies between all devices, and what else a file has.
+void expect_same(const Cluster& found, const Cluster& wanted) {
+  ASSERT_EQ(found.workers.size(), wanted.workers.size());
+  const auto count = static_cast<int32_t>(found.workers.size());
+  for (int32_t i = 0; i < count; ++i) {
+    const auto at = static_cast<size_t>(i);
+    EXPECT_EQ(found.workers[at].speed, wanted.workers[at].speed);
+    EXPECT_EQ(found.workers[at].memory, wanted.workers[at].memory);
+    for (int32_t j = 0; j < count; ++j) {
+      if (i == j) continue;
+      EXPECT_EQ(found.link({i}, {j}), wanted.link({i}, {j})) << i << " to " << j;
+    }
+  }
+}
+
+TEST(ClusterFile, WhatIsWrittenIsReadBack) {
+  const std::string speeds = ", \"speed\": [1, 0.5, 1, 2, 1], \"memory_bytes\": 3e9";
+  for (const std::string& text :
+       {cat("{\"devices\": 5, ", kTwo, speeds, "}"),
+        cat("{\"devices\": 5, ", kTwo, ", \"latency_ms\": {\"inside\": 0.25, \"between\": 2}}"),
+        std::string("{\"devices\": 1, \"bandwidth_gbps\": [[0]]}"),
+        std::string("{\"devices\": 4, \"place\": [2, 0, 1, 0], \"bandwidth_gbps\": [[8, 4, 2], "
+                    "[4, 0, 1], [3, 1, null]], \"latency_ms\": 0.125}")}) {
+    const Cluster cluster = read(text);
+    expect_same(read(to_json(cluster)), cluster);
+  }
+  Cluster cluster = read(cat("{\"devices\": 5, ", kTwo, "}"));
+  cluster.exceptions[{{3}, {0}}] = {std::chrono::microseconds(125), 2e9};
+  expect_same(read(to_json(cluster)), cluster);
+  // Unlimited rates are written as the largest ones.
+  const Cluster free = read(to_json(uniform_cluster(3, {})));
+  EXPECT_EQ(rate(free, 0, 2), 1e15);
+}
+
+TEST(ClusterFile, RefusesWrongClassesAndLatencies) {
+  const std::string three = "[[1, 1, 1], [1, 1, 1], [1, 1, 1]]";
+  const std::vector<std::pair<std::string, std::string>> cases = {
+      {cat("{\"devices\": 2, ", kTwo, ", \"place\": [0, 1]}"),
+       " bandwidth_gbps: expected a matrix of 2 rows, one for each class that place names, found "
+       "an object"},
+      {cat("{\"devices\": 2, \"place\": [0, 1], \"bandwidth_gbps\": ", three, "}"),
+       " bandwidth_gbps: expected a matrix of 2 rows, one for each class that place names, found a "
+       "list of 3"},
+      {cat("{\"devices\": 2, \"place\": [0, -1], \"bandwidth_gbps\": ", three, "}"),
+       " place[1]: expected the class of the device, a whole number from 0 to 4095, found -1"},
+      {cat("{\"devices\": 2, \"place\": [0], \"bandwidth_gbps\": ", three, "}"),
+       " place: expected a list of 2 numbers, one for each device, found a list of 1"},
+      {"{\"devices\": 3, \"place\": [0, 0, 1], \"bandwidth_gbps\": [[0, 1], [1, 0]]}",
+       " bandwidth_gbps[0][0]: expected a number from 1e-09 to 1e+06 (gigabytes per second; every "
+       "two devices need a connection), found 0"},
+      {cat("{\"devices\": 2, ", kTwo, ", \"latency_ms\": [[0, 1], [1, 0]]}"),
+       " latency_ms: expected a number, or an object with the keys inside, between, found a list "
+       "of 2"},
+      {cat("{\"devices\": 3, \"bandwidth_gbps\": ", three, ", \"latency_ms\": {}}"),
+       " latency_ms: expected a number, or a matrix like bandwidth_gbps, found an object"},
+      {cat("{\"devices\": 3, \"bandwidth_gbps\": ", three,
+           ", \"latency_ms\": [[0, 0, 0], [0, 0, -2], [0, 0, 0]]}"),
+       " latency_ms[1][2]: expected a number from 0 to 1e+09 (milliseconds), found -2"},
+  };
+  for (const auto& [text, sentence] : cases) EXPECT_EQ(refusal(text), sentence) << text;
+}
+
 TEST(ClusterFile, RefusesWrongNumbers) {
   const std::string rates = " (gigabytes per second)";
   const std::vector<std::pair<std::string, std::string>> cases = {
@@ -136,7 +229,7 @@ TEST(ClusterFile, RefusesWrongNumbers) {
 }
 
 TEST(ClusterFile, RefusesWrongForm) {
-  const std::string names = "devices, bandwidth_gbps, memory_bytes, speed";
+  const std::string names = "devices, bandwidth_gbps, memory_bytes, speed, latency_ms, place";
   const std::string form =
       ": expected a cluster as JSON, found a fault of form (is the file cut off, or is a number "
       "not in the form of JSON?)";
