@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <queue>
 
+#include "base/longest_time.h"
 #include "sim/marks.h"
 #include "sim/route.h"
 

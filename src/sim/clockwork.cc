@@ -389,7 +389,7 @@ Tariff::Tariff(const Program& program, const Plan& plan, const Model& model, con
   };
   for (const Op& op : program.classes()) {
     const Effect effect = effect_of(op, static_cast<int32_t>(plan.stages.size()));
-    time_.push_back(op_time(op, plan, costs_, model));
+    time_.push_back(op_time(op, plan, costs_));
     Bytes writes, frees;
     for (const Value& value : effect.write) writes = writes + size_of(value);
     for (const Value& value : effect.free) frees = frees + size_of(value);

@@ -151,8 +151,7 @@ Status check_cluster(const Schedule& schedule, const Cluster& cluster) {
 
 }  // namespace
 
-Duration op_time(const Op& op, const Plan& plan, const std::vector<StageCost>& costs,
-                 const Model& model) {
+Duration op_time(const Op& op, const Plan& plan, const std::vector<StageCost>& costs) {
   const StageCost& cost = costs[at(op.stage.value)];
   switch (op.kind) {
     case OpKind::Forward:

@@ -92,7 +92,6 @@ Result<Timeline> price(const Plan& plan, const Model& model, const Cluster& clus
 // The time that the op takes on the compute lane of a worker of speed 1. Only this function knows
 // what an unsplit backward costs: BackwardInput takes the time of both gradients, BackwardWeight
 // none.
-Duration op_time(const Op& op, const Plan& plan, const std::vector<StageCost>& costs,
-                 const Model& model);
+Duration op_time(const Op& op, const Plan& plan, const std::vector<StageCost>& costs);
 
 }  // namespace tenuto

@@ -86,7 +86,6 @@ class Surveyor {
 Costs::Costs(const Plan& plan, const Model& model, const Cluster& cluster,
              const PriceOptions& options)
     : plan_(plan),
-      model_(model),
       cluster_(cluster),
       per_op_(options.per_op),
       sizes_(sizes_of(model, plan.stages)) {
@@ -98,7 +97,7 @@ Duration Costs::op(OpKind kind, WorkerId worker, StageId stage) const {
   op.kind = kind;
   op.stage = stage;
   const double speed = cluster_.workers[at(worker.value)].speed;
-  return plus(at_speed(op_time(op, plan_, stages_, model_), speed), per_op_);
+  return plus(at_speed(op_time(op, plan_, stages_), speed), per_op_);
 }
 
 Transit Costs::transit(WorkerId from, WorkerId to, ValueKind kind, StageId stage) const {

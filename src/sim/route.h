@@ -27,7 +27,6 @@ class Costs {
 
  private:
   const Plan& plan_;
-  const Model& model_;
   const Cluster& cluster_;
   Duration per_op_;
   Sizes sizes_;

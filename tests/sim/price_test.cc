@@ -187,8 +187,7 @@ void expect_sound(const Plan& plan, const Chance& chance, const Timeline& timeli
     EXPECT_GE(span.start, free_at[span.worker]) << to_text(span.op);
     free_at[span.worker] = span.finish;
     const double speed = chance.cluster.workers[static_cast<size_t>(span.worker.value)].speed;
-    EXPECT_EQ(span.finish - span.start,
-              at_speed(op_time(span.op, plan, costs, chance.model), speed));
+    EXPECT_EQ(span.finish - span.start, at_speed(op_time(span.op, plan, costs), speed));
   }
 }
 
