@@ -29,6 +29,7 @@ std::string losses(const Plan& plan, const std::string& form) {
   lose(!plan.limits.empty(), "its limits");
   lose(plan.evaluation.micro_count > 0, "the held-out pass");
   lose(!std::all_of(plan.stages.begin(), plan.stages.end(), one_layer), "its layers");
+  lose(!recomputing(plan.stages).empty(), "which stages recompute");
   lose(form == "text" && !plan.split_backward, "that its backward is one op");
   return lost;
 }

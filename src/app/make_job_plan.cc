@@ -214,6 +214,7 @@ Result<Plan> make_whole_plan(const Job& job, const std::vector<bool>& alive, Wat
   const bool listed = job.parallel.dispatch == "listed" || job.network.send == "blocking";
   shape.dispatch = listed && !open ? Dispatch::Listed : Dispatch::Ready;
   shape.split_backward = job.parallel.split_backward;
+  shape.recompute = job.parallel.recompute == "all";
   shape.memory = job.parallel.memory;
   shape.tied = job.model.kind == "gpt" && job.model.tied && job.device.kind != "paced";
   shape.staggered = job.parallel.optimizer == "staggered";

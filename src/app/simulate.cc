@@ -10,6 +10,7 @@
 #include "app/flags.h"
 #include "app/iterations.h"
 #include "app/page.h"
+#include "app/plan_file.h"
 #include "app/simulate_case.h"
 #include "app/waiting_line.h"
 #include "base/clock.h"
@@ -57,11 +58,15 @@ void print_json(const SimulateOptions& options, const SimulationCase& it, const 
       {"send", it.send},
       {"optimizer", options.optimizer.value_or("barrier")},
       {"split_backward", it.plan.split_backward},
+      {"recompute", nlohmann::ordered_json::array()},
       {"update", it.update},
       {"iterations", options.iterations},
       {"total_ms", total_of(options, it, timeline)},
       {"seed", options.seed},
   };
+  for (const StageId stage : recomputing(it.plan.stages)) {
+    tree["recompute"].push_back(stage.value);
+  }
   for (const StageMove& move : it.moves) {
     tree["moves"].push_back(
         {{"worker", move.worker.value}, {"from", move.from.value}, {"to", move.to.value}});
@@ -133,6 +138,7 @@ void print_text(const SimulateOptions& options, const SimulationCase& it, const 
                " MiB of activations and messages at most, at worker ",
                most - timeline.peak_bytes.begin(), "\n");
   }
+  out << recomputing_text(it.plan.stages);
   print_path(timeline, out);
   if (options.gantt) out << gantt(timeline.spans, it.plan);
 }
@@ -267,6 +273,9 @@ void add_simulate_command(CLI::App& app, Chosen chosen) {
   command->add_option("--dispatch", options->dispatch, "listed or ready (listed)");
   command->add_option("--split-backward", options->split_backward,
                       "yes or no (default: the order's)");
+  command->add_option("--recompute", options->recompute,
+                      "yes: every stage runs its forward again before its backward, and keeps\n"
+                      "only its input until then (no)");
   command->add_option("--send", options->send,
                       "offloaded or blocking, through the device's queue (offloaded)");
   command->add_option(

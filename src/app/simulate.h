@@ -17,7 +17,7 @@ namespace tenuto {
 struct SimulateOptions {
   std::string file;  // JOB.toml or PLAN.json; empty: flags alone
   std::optional<int32_t> stages, pipelines, micros, memory;
-  std::optional<std::string> order, dispatch, split_backward;
+  std::optional<std::string> order, dispatch, split_backward, recompute;
   std::optional<double> link_ms;
   std::vector<double> forward_ms, backward_input_ms, backward_weight_ms;
   std::vector<std::string> times;         // traces with measured times

@@ -144,12 +144,17 @@ Result<Shape> shape_of(const SimulateOptions& options) {
     if (!split.ok()) return split.error();
     shape.split_backward = split.value();
   }
+  if (options.recompute) {
+    const auto recompute = yes_or_no("--recompute", *options.recompute);
+    if (!recompute.ok()) return recompute.error();
+    shape.recompute = recompute.value();
+  }
   return shape;
 }
 
 bool gives_shape(const SimulateOptions& options) {
   return options.stages || options.pipelines || options.micros || options.memory || options.order ||
-         options.dispatch || options.split_backward || options.chunks;
+         options.dispatch || options.split_backward || options.chunks || options.recompute;
 }
 
 Result<SimulationCase> case_of_flags(const SimulateOptions& options) {

@@ -35,14 +35,19 @@ Model measured_model(const Model& profiled, const Plan& plan, const MonitorState
     const Stage& stage = plan.stages[s];
     const auto put = [&](OpKind kind, Duration Layer::*part) {
       const auto seen = monitor.stages.find({StageId{static_cast<int32_t>(s)}, kind});
-      if (seen == monitor.stages.end() || seen->second.latest.empty()) return;
+      if (seen == monitor.stages.end() || seen->second.latest.empty()) return false;
       for (int32_t layer = stage.layer_first; layer < stage.layer_end; ++layer) {
         model.layers[static_cast<size_t>(layer)].*part = {};
       }
       model.layers[static_cast<size_t>(stage.layer_first)].*part = middle(seen->second.latest);
+      return true;
     };
     put(OpKind::Forward, &Layer::forward);
-    put(OpKind::BackwardInput, &Layer::backward_input);
+    if (put(OpKind::BackwardInput, &Layer::backward_input) && stage.recompute) {
+      // stage_cost() adds the forward that the measured time contains.
+      Duration& time = model.layers[static_cast<size_t>(stage.layer_first)].backward_input;
+      time = std::max(Duration{}, time - stage_cost(model, stage).forward);
+    }
     put(OpKind::BackwardWeight, &Layer::backward_weight);
   }
   return model;

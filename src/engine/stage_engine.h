@@ -30,7 +30,8 @@ struct LateWork {
   std::vector<WeightGradient> made;  // gradients of the other weights
 };
 
-// What a forward keeps for its backward.
+// What a forward keeps for its backward. A stage that recomputes keeps all of its inputs and
+// nothing else, and fills the rest in the backward.
 struct Stash {
   Tensors inputs;                  // leaves, floating-point; none at the first stage
   Tensors outputs;                 // floating-point; at the last stage the loss
@@ -88,6 +89,9 @@ class StageEngine : public StageDevice<Device, Stash, std::unique_ptr<LateWork>>
   void serve();
   Status run(const Op& op);
   Status forward(const Op& op, bool keep);
+  Result<Tensors> inputs_of(const Op& op);
+  Tensors pass(const Op& op, Tensors inputs, bool keep, Stash& stash);
+  void recompute(const Op& op, Stash& stash);
   Status backward_input(const Op& op);
   Status backward_weight(const Op& op);
   void divide();

@@ -158,37 +158,57 @@ Tensors StageEngine::on_device(Tensors tensors) const {
   return tensors;
 }
 
-// Forward (keep) or Evaluate.
-Status StageEngine::forward(const Op& op, bool keep) {
+// What a pass begins with: data at the first stage, elsewhere what the stage before has made.
+Result<Tensors> StageEngine::inputs_of(const Op& op) {
+  if (first_stage()) return on_device(shared_->data->inputs(draw_of(op)));
+  return take({ValueKind::Activation, -1, {stage_.value - 1}, op.micro});
+}
+
+// Computes a micro-batch, at the last stage its loss. `keep`: with what its backward needs, which
+// is put into the stash.
+Tensors StageEngine::pass(const Op& op, Tensors inputs, bool keep, Stash& stash) {
   const at::AutoGradMode mode(keep);
-  Tensors inputs;
-  Stash stash{{}, {}, keep && split_ ? std::make_unique<LateWork>() : nullptr};
-  if (first_stage()) {
-    inputs = on_device(shared_->data->inputs(draw_of(op)));
-  } else {
-    Result<Tensors> taken = take({ValueKind::Activation, -1, {stage_.value - 1}, op.micro});
-    if (!taken.ok()) return taken.error();
-    inputs = std::move(taken).value();
-    for (at::Tensor& input : inputs) {
-      if (!keep || !input.is_floating_point()) continue;
-      input = input.detach().requires_grad_(true);
-      stash.inputs.push_back(input);
-    }
+  if (keep && split_) stash.late = std::make_unique<LateWork>();
+  for (at::Tensor& input : inputs) {
+    if (first_stage() || !keep || !input.is_floating_point()) continue;
+    input = input.detach().requires_grad_(true);
+    stash.inputs.push_back(input);
   }
   Tensors outputs = module_->forward(inputs, pass_of(op, keep, stash.late.get()));
   if (last_stage()) {
     outputs = {module_->loss(outputs, on_device(shared_->data->targets(draw_of(op))))};
+  }
+  for (const at::Tensor& output : outputs) {
+    if (keep && output.is_floating_point()) stash.outputs.push_back(output);
+  }
+  return outputs;
+}
+
+// Forward (keep) or Evaluate. A stage that recomputes makes the graph in its forward, too, and
+// drops it: the numbers are then the same bits in both passes, and at its peak the forward holds no
+// more than the backward.
+Status StageEngine::forward(const Op& op, bool keep) {
+  const Result<Tensors> inputs = inputs_of(op);
+  if (!inputs.ok()) return inputs.error();
+  Stash stash;
+  const Tensors outputs = pass(op, inputs.value(), keep, stash);
+  if (last_stage()) {
     account_.note_loss({op.micro, outputs[0].item<double>()}, op.kind == OpKind::Evaluate);
   } else if (Status made = put({ValueKind::Activation, -1, stage_, op.micro}, outputs);
              !made.ok()) {
     return made;
   }
   if (!keep) return ok();
-  for (const at::Tensor& output : outputs) {
-    if (output.is_floating_point()) stash.outputs.push_back(output);
-  }
+  if (recompute_) stash = {first_stage() ? Tensors{} : inputs.value(), {}, nullptr};
   stashes_[op.micro] = std::move(stash);
   return ok();
+}
+
+// Runs the forward of a stage that recomputes again, from the inputs that it has kept.
+void StageEngine::recompute(const Op& op, Stash& stash) {
+  Tensors inputs = first_stage() ? on_device(shared_->data->inputs(draw_of(op)))
+                                 : std::exchange(stash.inputs, {});
+  pass(op, std::move(inputs), true, stash);
 }
 
 void StageEngine::clear_once() {
@@ -213,6 +233,7 @@ Status StageEngine::backward_input(const Op& op) {
     if (!taken.ok()) return taken.error();
     gradients = std::move(taken).value();
   }
+  if (recompute_) recompute(op, stash);
   const bool adds = !split_ && account_.adds(op.micro);
   if (adds) {
     clear_once();

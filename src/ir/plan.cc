@@ -16,6 +16,14 @@ std::vector<StageId> stages_of(const std::vector<Stage>& stages, WorkerId worker
   return held;
 }
 
+std::vector<StageId> recomputing(const std::vector<Stage>& stages) {
+  std::vector<StageId> those;
+  for (size_t stage = 0; stage < stages.size(); ++stage) {
+    if (stages[stage].recompute) those.push_back({static_cast<int32_t>(stage)});
+  }
+  return those;
+}
+
 TimeShare time_share_of(const std::vector<Stage>& stages, int32_t workers, StageId stage) {
   // With as many stages as workers in a pipeline there are no chunks: a worker that holds a second
   // stage keeps a copy of it or took it over from a dead worker.

@@ -86,11 +86,7 @@ class TreeReader {
       refuse("dispatch", "'listed' or 'ready'", tree["dispatch"]);
     }
     plan.dispatch = dispatch == "ready" ? Dispatch::Ready : Dispatch::Listed;
-    if (!tree["split_backward"].is_boolean()) {
-      refuse("split_backward", "true or false", tree["split_backward"]);
-    } else {
-      plan.split_backward = tree["split_backward"].get<bool>();
-    }
+    plan.split_backward = truth(tree["split_backward"], "split_backward");
     each(tree["limits"], "limits", [&](const Json& item, const std::string& place) {
       plan.limits.push_back(limit(item, place));
     });
@@ -151,6 +147,13 @@ class TreeReader {
     return {};
   }
 
+  bool truth(const Json& tree, const std::string& place) {
+    if (error_) return false;
+    if (tree.is_boolean()) return tree.get<bool>();
+    refuse(place, "true or false", tree);
+    return false;
+  }
+
   int32_t number(const Json& tree, const std::string& place, int32_t most = INT32_MAX) {
     if (error_) return 0;
     const bool fits =
@@ -197,10 +200,11 @@ class TreeReader {
   }
 
   Stage stage(const Json& tree, const std::string& place) {
-    if (!object(tree, place, {"layer_first", "layer_end", "holders"})) return {};
+    if (!object(tree, place, {"layer_first", "layer_end", "holders"}, "recompute")) return {};
     return {number(tree["layer_first"], place + ".layer_first", kMostLayers),
             number(tree["layer_end"], place + ".layer_end", kMostLayers),
-            ids_of<WorkerTag>(tree["holders"], place + ".holders")};
+            ids_of<WorkerTag>(tree["holders"], place + ".holders"),
+            tree.contains("recompute") && truth(tree["recompute"], place + ".recompute")};
   }
 
   // The tokens of a text, each read by `read` into `items`.
@@ -291,6 +295,7 @@ std::string to_json(const Plan& plan) {
     stages.push_back({{"layer_first", stage.layer_first},
                       {"layer_end", stage.layer_end},
                       {"holders", ids(stage.holders)}});
+    if (stage.recompute) stages.back()["recompute"] = true;
   }
   for (const Limit& limit : plan.limits) {
     Json one = {{"micros", limit.micros}, {"warm_up", limit.warm_up}};

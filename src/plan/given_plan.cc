@@ -57,7 +57,7 @@ Result<std::vector<Stage>> make_stages(const std::vector<WorkerId>& holders, int
   if (!cuts.ok()) return cuts.error();
   std::vector<Stage> stages;
   for (size_t s = 0; s < holders.size(); ++s) {
-    Stage stage{cuts.value()[s], cuts.value()[s + 1], {}};
+    Stage stage{cuts.value()[s], cuts.value()[s + 1], {}, shape.recompute};
     for (int32_t p = 0; p < shape.pipelines; ++p) {
       stage.holders.push_back({p * workers + holders[s].value});
     }

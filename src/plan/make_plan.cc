@@ -138,7 +138,7 @@ Result<std::vector<Stage>> make_stages(const Layout& layout) {
   if (!cuts.ok()) return cuts.error();
   std::vector<Stage> stages;
   for (int32_t s = 0; s < layout.stage_count(); ++s) {
-    stages.push_back({cuts.value()[at(s)], cuts.value()[at(s) + 1], {}});
+    stages.push_back({cuts.value()[at(s)], cuts.value()[at(s) + 1], {}, shape.recompute});
   }
   for (int32_t p = 0; p < shape.pipelines; ++p) {
     for (int32_t w = 0; w < layout.own.workers; ++w) {

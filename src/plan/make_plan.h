@@ -28,6 +28,7 @@ struct Shape {
   std::string order = "1f1b";  // the name of a card, or kAutoOrder
   Dispatch dispatch = Dispatch::Listed;
   bool split_backward = false;
+  bool recompute = false;           // every stage recomputes, see Stage
   int32_t memory = 0;               // micro-batches a worker may hold; 0 = unlimited
   double late_share = 1;            // of a micro-batch, held from its input gradient to its weight
                                     // gradient; [0, 1]

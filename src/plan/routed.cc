@@ -161,8 +161,8 @@ Plan with_work(const Plan& plan, Work work) {
   made.update = plan.update;
   for (size_t s = 0; s < plan.stages.size(); ++s) {
     CHECK(!work.holders[s].empty(), "a stage without a holder");
-    made.stages.push_back(
-        {plan.stages[s].layer_first, plan.stages[s].layer_end, std::move(work.holders[s])});
+    made.stages.push_back(plan.stages[s]);
+    made.stages.back().holders = std::move(work.holders[s]);
   }
   made.schedule.stage_count = plan.schedule.stage_count;
   made.schedule.micro_count = plan.schedule.micro_count;

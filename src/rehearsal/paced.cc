@@ -84,7 +84,11 @@ Duration PacedStage::begin_rest() {
 }
 
 Duration PacedStage::length_of(OpKind kind) const {
-  return paced_length(common_->device, split_, kind, share_.place, share_.chunks);
+  const auto length = [this](OpKind of) {
+    return paced_length(common_->device, split_, of, share_.place, share_.chunks);
+  };
+  const bool again = recompute_ && kind == OpKind::BackwardInput;
+  return again ? length(OpKind::Forward) + length(kind) : length(kind);
 }
 
 size_t PacedStage::size_of(const Value& value) const {

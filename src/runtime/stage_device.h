@@ -127,6 +127,7 @@ class StageDevice : public Face {
         stage_count_(static_cast<int32_t>(plan.stages.size())),
         micro_count_(plan.schedule.micro_count),
         split_(plan.split_backward),
+        recompute_(plan.stages[static_cast<size_t>(stage.value)].recompute),
         ahead_(clip),
         account_(stage) {}
 
@@ -162,6 +163,7 @@ class StageDevice : public Face {
   const StageId stage_;
   const int32_t stage_count_, micro_count_;
   const bool split_;
+  const bool recompute_;              // see Stage
   std::atomic<int64_t> version_ = 0;  // may be read, to be reported, while an op runs
   AheadUpdate ahead_;
   StepAccount account_;

@@ -399,6 +399,12 @@ Tariff::Tariff(const Program& program, const Plan& plan, const Model& model, con
       writes = writes - stays;
       frees = frees - stays;
     }
+    if (op.kind == OpKind::Forward || op.kind == OpKind::BackwardInput) {
+      // Both passes of a stage that recomputes make the whole stash, and give it back.
+      const Bytes rebuilt = costs_[at(op.stage.value)].rebuilt;
+      writes = writes + rebuilt;
+      frees = frees + rebuilt;
+    }
     writes_.push_back(op.kind == OpKind::Send || op.kind == OpKind::Recv ? Bytes{} : writes);
     frees_.push_back(frees);
     moves_.push_back(is_message(op) ? sizes.of[at(op.stage.value)][at(int(op.moved))] : Bytes{});

@@ -54,6 +54,8 @@ struct ParallelSettings {
   std::string dispatch = "auto";      // auto | ready | listed
   int32_t memory = 0;                 // micro-batches a worker may hold; 0 = unlimited
   bool split_backward = false;        // if the key is not set, the order decides
+  std::string recompute = "none";     // none | all: stages that keep only their input from forward
+                                      // to backward; a plan file says it for each stage
   std::string schedule;               // a file of lists instead of an order; empty = none
   std::string plan;                   // a plan file: stages, holders, lists; empty = none
   std::vector<std::string> holders;   // of each place the worker numbers, separated by spaces;

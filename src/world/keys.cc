@@ -113,6 +113,11 @@ std::vector<Key> parallel_keys() {
           "micro-batches a worker may hold; 0 = unlimited", whole(0, kMany)),
       key("parallel.split_backward", slot<&Job::parallel, &ParallelSettings::split_backward>,
           "gradients of inputs and of weights are two ops; the default is the order's"),
+      key("parallel.recompute", slot<&Job::parallel, &ParallelSettings::recompute>,
+          "all: every stage keeps only its input from forward to backward and runs its forward "
+          "again before its backward: less memory, a longer step, the same numbers; a plan file "
+          "says it for each stage",
+          {"none", "all"}),
       key("parallel.optimizer", slot<&Job::parallel, &ParallelSettings::optimizer>,
           "barrier: all stages step when the norm of all is known; staggered: each stage steps "
           "when its own gradients are complete, and undoes the step if the norm requires "

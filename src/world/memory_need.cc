@@ -37,23 +37,45 @@ double moments_of(const Job& job) {
   return job.optimizer.kind == "adamw" ? 2 : job.optimizer.momentum > 0 ? 1 : 0;
 }
 
-// What one micro-batch leaves for its backward.
-double stash_of(const Job& job, const Stage& stage) {
-  if (job.device.kind == "paced") return static_cast<double>(job.device.message_bytes);
-  const ModelSettings& model = job.model;
+// An activation between two stages.
+double activation_of(const Job& job) {
   const double rows = job.parallel.micro_rows;
-  const double wide = rows * model.width * kFloat;
-  if (model.kind != "gpt") return wide * (stage.layer_end - stage.layer_first);
-  const int32_t blocks =
-      std::min(stage.layer_end, model.layers + 1) - std::max(stage.layer_first, 1);
-  return kKeptOfBlock * wide * model.sequence * std::max(0, blocks);
+  return rows * (job.model.kind == "gpt" ? job.model.sequence : 1) * job.model.width * kFloat;
 }
 
-bool runs(const Plan& plan, WorkerId worker, int32_t stage) {
-  const auto& list = plan.schedule.lists[static_cast<size_t>(worker.value)];
-  return std::any_of(list.begin(), list.end(), [&](const Op& op) {
-    return op.kind == OpKind::Forward && op.stage.value == stage;
-  });
+// What the backward of one micro-batch reads.
+double stash_of(const Job& job, const Stage& stage) {
+  const double wide = activation_of(job);
+  if (job.model.kind != "gpt") return wide * (stage.layer_end - stage.layer_first);
+  const int32_t blocks =
+      std::min(stage.layer_end, job.model.layers + 1) - std::max(stage.layer_first, 1);
+  return kKeptOfBlock * wide * std::max(0, blocks);
+}
+
+// How many micro-batches of a stage the worker holds at once, at least: in listed dispatch the most
+// between forward and input gradient, in ready dispatch those of the warm-up. 0 = it runs none.
+int32_t held_of(const Plan& plan, WorkerId worker, int32_t stage) {
+  const auto w = static_cast<size_t>(worker.value);
+  const bool listed = plan.dispatch == Dispatch::Listed;
+  const int32_t warm_up = w < plan.limits.size() ? std::max(1, plan.limits[w].warm_up) : 1;
+  int32_t forwards = 0, held = 0, most = 0;
+  for (const Op& op : plan.schedule.lists[w]) {
+    if (op.kind == OpKind::Forward) ++forwards;
+    if (op.stage.value != stage) continue;
+    if (op.kind == OpKind::Forward) ++held;
+    if (op.kind == OpKind::BackwardInput) --held;
+    if (listed || forwards <= warm_up || most == 0) most = std::max(most, held);
+  }
+  return most;
+}
+
+// What a worker keeps for the backwards of stage `s` while it holds so many micro-batches.
+double kept_of(const Job& job, const Plan& plan, int32_t s, int32_t held) {
+  if (job.device.kind == "paced") return static_cast<double>(job.device.message_bytes);
+  const Stage& stage = plan.stages[static_cast<size_t>(s)];
+  const double stash = stash_of(job, stage);
+  if (!stage.recompute) return held * stash;
+  return (s > 0 ? held * activation_of(job) : 0) + stash;
 }
 
 }  // namespace
@@ -65,11 +87,12 @@ double memory_of(const Job& job, const Plan& plan, const std::vector<WorkerId>& 
   for (size_t s = 0; s < plan.stages.size(); ++s) {
     const Stage& stage = plan.stages[s];
     const double parameters = parameters_of(job, stage);
-    const double stash = stash_of(job, stage);
     for (const WorkerId holder : stage.holders) {
       if (!std::binary_search(workers.begin(), workers.end(), holder)) continue;
       bytes += parameters * kFloat * (1 + moments_of(job));
-      if (runs(plan, holder, static_cast<int32_t>(s))) bytes += parameters * kFloat + stash;
+      const int32_t held = held_of(plan, holder, static_cast<int32_t>(s));
+      if (held == 0) continue;
+      bytes += parameters * kFloat + kept_of(job, plan, static_cast<int32_t>(s), held);
     }
   }
   return bytes;

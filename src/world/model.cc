@@ -34,6 +34,11 @@ StageCost stage_cost(const Model& model, const Stage& stage) {
     cost.stash = cost.stash + layer.stash;
     cost.parameters = cost.parameters + layer.parameters;
   }
+  if (!stage.recompute) return cost;
+  cost.backward_input = plus(cost.backward_input, cost.forward);
+  cost.rebuilt = cost.stash;
+  const auto first = static_cast<size_t>(stage.layer_first);
+  cost.stash = first == 0 ? Bytes{} : model.layers[first - 1].activation;
   return cost;
 }
 
@@ -47,8 +52,8 @@ Sizes sizes_of(const Model& model, const std::vector<Stage>& stages, double weig
     set(ValueKind::Activation, cost.activation);
     set(ValueKind::Gradient, before);
     set(ValueKind::Stash, cost.stash);
-    set(ValueKind::WeightWork,
-        {std::llround(static_cast<double>(cost.stash.count) * weight_share)});
+    const Bytes read = stage.recompute ? cost.rebuilt : cost.stash;
+    set(ValueKind::WeightWork, {std::llround(static_cast<double>(read.count) * weight_share)});
     set(ValueKind::Total, cost.parameters);
     set(ValueKind::Norm, kNorm);
     set(ValueKind::ClipDecision, kClipDecision);

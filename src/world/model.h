@@ -32,15 +32,18 @@ struct StageCost {
   Duration forward{}, backward_input{}, backward_weight{};  // per micro-batch
   Duration update{};                                        // per step
   Bytes activation;                                         // of the last layer's output
-  Bytes stash, parameters;
+  Bytes stash;                                              // kept from forward to backward
+  Bytes rebuilt;  // made again by the backward of a stage that recomputes, and held while it runs
+  Bytes parameters;
 };
 
-// The cost of `stage`'s layers.
+// The cost of `stage`'s layers. A stage that recomputes keeps its input alone, nothing at the first
+// stage, whose input is data that can be read again; and backward_input lasts a forward longer.
 StageCost stage_cost(const Model& model, const Stage& stage);
 
 // The bytes of each value of each stage. Activations and gradients have the size of the layer
-// output that they belong to, weight work has `weight_share` of the stash's size, and totals have
-// the size of the parameters.
+// output that they belong to, weight work has `weight_share` of what the backward reads (the stash,
+// or what is made again in its place), and totals have the size of the parameters.
 Sizes sizes_of(const Model& model, const std::vector<Stage>& stages, double weight_share = 1.0);
 
 }  // namespace tenuto

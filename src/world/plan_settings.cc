@@ -106,6 +106,7 @@ Status take_plan(LoadedJob& loaded) {
   set.refuse("parallel.order", parallel.order, plain.order);
   set.refuse("parallel.chunks", parallel.chunks, plain.chunks);
   set.refuse("parallel.memory", parallel.memory, plain.memory);
+  set.refuse("parallel.recompute", parallel.recompute, plain.recompute);
   set.refuse("parallel.holders", parallel.holders,
              parallel.holders.empty() ? plain.holders : holders);
   set.decide("parallel.stages", parallel.stages, static_cast<int32_t>(places.size()));

@@ -104,6 +104,36 @@ class Unequal(PlanRuns):
             self.assertEqual(self.losses(hurt), self.losses(alone))
 
 
+class Recomputing(PlanRuns):
+    def test_the_model_computes_the_same(self):
+        self.need_torch()
+        self.write_job(data__paths=[self.write_text()], device__kind="cpu", job__steps=10,
+                       model__layers=2, model__width=16, model__heads=2, model__sequence=16,
+                       model__dropout=0.1, resilience__numerics="reproducible")
+        keeping = self.train(name="keeping")
+        again = self.train("--parallel.recompute=all", name="again")
+        self.assertEqual(self.losses(again), self.losses(keeping))
+        # A worker dies within a step, and joins again.
+        self.add_fault(kind="kill", worker="1.1", at_step=3, at_op=4)
+        self.add_fault(kind="start", worker="1.1", at_step=5)
+        hurt = self.train("--parallel.recompute=all", name="hurt")
+        self.assertEqual(len(self.told(hurt, "death")), 1)
+        self.assertEqual(self.losses(hurt), self.losses(keeping))
+
+    def test_a_plan_file_says_which_stages(self):
+        path = self.write_plan((2, 1), micros=6)
+        plan = json.loads(path.read_text())
+        plan["stages"][1]["recompute"] = True
+        path.write_text(json.dumps(plan))
+        self.write_plan_job(path, job__steps=12, resilience__numerics="reproducible")
+        whole = self.train(name="whole")
+        self.add_fault(kind="kill", worker="1.0", at_step=5, at_op=3)
+        self.add_fault(kind="start", worker="1.0", at_step=8)
+        hurt = self.train(name="hurt")
+        self.assertEqual(self.losses(hurt), self.losses(whole))
+        self.assertIn('"recompute": true', (hurt.folder / "plan-1.json").read_text())
+
+
 class Refused(PlanRuns):
     def refusal(self, *arguments):
         found = subprocess.run([TENUTO, "train", str(self.job), "--print-config", *arguments],
@@ -121,6 +151,7 @@ class Refused(PlanRuns):
             self.refusal("--parallel.micros=4"),
             "tenuto: --parallel.micros = 4: the plan plan.json has 6: leave the key out or make "
             "them equal\n")
+        self.assertIn("already decides this", self.refusal("--parallel.recompute=all"))
         self.assertEqual(
             self.refusal("--parallel.order=gpipe"),
             'tenuto: --parallel.order: parallel.plan = "plan.json" already decides this: leave one '

@@ -104,6 +104,20 @@ class Rehearsal(Case):
                 self.assertAlmostEqual(self.length(run, step), stretches[stretch]["step_ms"],
                                        delta=0.01 * stretches[stretch]["step_ms"])
 
+    def test_forwards_that_run_again_last_as_long_as_priced(self):
+        losses = []
+        for which in ("none", "all"):
+            self.write_job(job__steps=4, job__trace_steps=[2], parallel__stages=3,
+                           parallel__pipelines=1, parallel__micros=4, parallel__recompute=which)
+            run = self.train(*QUIET, name=which)
+            price = self.simulate("--update", "no")
+            self.assertEqual(price["recompute"], [0, 1, 2] if which == "all" else [])
+            if run.metrics()[-1]["lag_valid"]:
+                self.assertAlmostEqual(self.length(run, 2), price["makespan_ms"],
+                                       delta=0.01 * price["makespan_ms"])
+            losses.append(self.losses(run))
+        self.assertEqual(*losses)
+
     def length(self, run, step):
         """From the first compute op of a traced step to the end of the last one, in ms."""
         ops = [(start, end) for name, _, start, end in self.spans(run, step)

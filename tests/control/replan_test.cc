@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "base/text.h"
+#include "control/planning.h"
 #include "control/play.h"
 #include "ir/effect.h"
 #include "plan/lower.h"
@@ -42,6 +43,29 @@ Rules adapting_rules(SlowLinks slow_links = SlowLinks::Adapt) {
   rules.model.layers.resize(2);
   rules.cluster = uniform_cluster(4, {kMillisecond, 0});
   return rules;
+}
+
+// A measured backward of a stage that recomputes contains the second forward, which stage_cost()
+// adds: the op lasts as long as it was measured.
+TEST(Replan, MeasuredTimesOfAStageThatRecomputes) {
+  const Rules rules = adapting_rules();
+  Plan plan = *rules.plan;
+  plan.stages[0].recompute = true;
+  State state = begin(rules, {});
+  MonitorState monitor = *state.planning.monitor;
+  for (const StageId stage : {StageId{0}, StageId{1}}) {
+    monitor.stages[{stage, OpKind::Forward}].latest = {2 * kMillisecond};
+    monitor.stages[{stage, OpKind::BackwardInput}].latest = {5 * kMillisecond};
+    monitor.stages[{stage, OpKind::BackwardWeight}].latest = {kMillisecond};
+  }
+  state.planning.monitor = std::make_shared<const MonitorState>(std::move(monitor));
+  const PlanRequest request = question_of(state, std::make_shared<const Plan>(plan), false);
+  for (const Stage& stage : plan.stages) {
+    const StageCost cost = stage_cost(request.model, stage);
+    EXPECT_EQ(cost.forward, 2 * kMillisecond);
+    EXPECT_EQ(cost.backward_input, 5 * kMillisecond);
+    EXPECT_EQ(cost.backward_weight, kMillisecond);
+  }
 }
 
 // A play in which messages between workers 0 and 1 take `delay` one way, and ops of worker 3 take

@@ -29,6 +29,7 @@ Plan plan_of(const Job& job) {
   shape.layers = cut_layers(job.model);
   shape.order = job.parallel.order;
   shape.split_backward = job.parallel.split_backward;
+  shape.recompute = job.parallel.recompute == "all";
   shape.tied = job.model.tied;
   shape.evaluation_micros = job.validate_micros;
   return expect(make_plan(shape));

@@ -132,6 +132,12 @@ TEST_F(EngineTest, ClassifierLearnsWhateverThePartition) {
   cut.parallel.stages = 3;
   const Trained trained = train(alone);
   expect_same(trained, train(cut));
+  cut.parallel.recompute = "all";
+  for (const double dropout : {0.0, 0.1}) {
+    Job plain = alone, again = cut;
+    plain.model.dropout = again.model.dropout = dropout;
+    expect_same(train(plain), train(again));
+  }
   Driver driver(cut);
   for (int64_t step = 0; step < 10; ++step) driver.run(step);
   for (const auto& [micro, loss] : driver.run(10, true).losses) EXPECT_LT(loss, 0.3);

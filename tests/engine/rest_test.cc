@@ -34,6 +34,7 @@ Plan plan_of_model(const Job& job) {
   shape.layers = cut_layers(job.model);
   shape.order = job.parallel.order;
   shape.split_backward = job.parallel.split_backward;
+  shape.recompute = job.parallel.recompute == "all";
   shape.tied = job.model.tied;
   auto plan = make_plan(shape);
   CHECK(plan.ok(), plan.error().message);
@@ -167,7 +168,9 @@ struct Case {
 // depends on the machine's timing, so at some calls they may have none.
 int64_t lose_at_calls(const Case& of) {
   const Plan plan = plan_of_model(of.job);
-  const Undisturbed undisturbed = run_undisturbed(of.job, plan, kSteps);
+  Plan keeping = plan;  // the same without recomputation
+  for (Stage& stage : keeping.stages) stage.recompute = false;
+  const Undisturbed undisturbed = run_undisturbed(of.job, keeping, kSteps);
   const int64_t whole = 3 * plan.schedule.stage_count * of.job.micro_count();
   const int64_t stride = kSanitized ? 4 * of.stride : of.stride;
   int64_t points = 0, ops = 0, spared = 0, taken_back = 0, copied = 0;
@@ -222,6 +225,14 @@ TEST_F(EngineRest, LossWithMomentumBf16AndATiedHead) {
   Case tied{.name = "tied head", .job = job(2, 2, "zb-h1")};
   tied.job.model.tied = true;
   lose_at_calls(tied);
+}
+
+TEST_F(EngineRest, LossWhereStagesRecompute) {
+  for (const char* order : {"zb-h1", "1f1b"}) {
+    Case again{.name = order, .job = job(2, 2, order)};
+    again.job.parallel.recompute = "all";
+    lose_at_calls(again);
+  }
 }
 
 TEST_F(EngineRest, LossOfADeviceWithMemoryOfItsOwn) {

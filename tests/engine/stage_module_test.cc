@@ -184,6 +184,8 @@ TEST_F(StageModuleTest, EveryPartitionHasTheBitsOfTheWholeModule) {
       job.parallel.stages = stages;
       job.parallel.split_backward = split;
       EXPECT_TRUE(train(job) == whole);
+      job.parallel.recompute = "all";
+      EXPECT_TRUE(train(job) == whole);
     }
   }
   // A worker with two stages that are not neighbours receives tensors that only one of them reads.

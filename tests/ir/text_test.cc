@@ -82,6 +82,17 @@ TEST(Text, Refusals) {
   }
 }
 
+// Files from before there was recomputation have no such field, and read as without it.
+TEST(Json, SaysWhichStagesRecompute) {
+  Plan plan = plan_of(3, 1, 2, "1f1b");
+  EXPECT_EQ(to_json(plan).find("recompute"), std::string::npos);
+  plan.stages[1].recompute = true;
+  EXPECT_EQ(recomputing(plan.stages), std::vector<StageId>{{1}});
+  const auto back = plan_from_json(to_json(plan), "test");
+  ASSERT_TRUE(back.ok()) << back.error().message;
+  EXPECT_EQ(back.value(), plan);
+}
+
 TEST(Json, Refusals) {
   const std::string good = to_json(plan_of(2, 1, 1, "1f1b"));
   const auto message = [&](const std::string& from, const std::string& to) {
@@ -107,6 +118,8 @@ TEST(Json, Refusals) {
             "18446744073709551615");
   EXPECT_EQ(message("\"split_backward\": false", "\"split_backward\": 0"),
             "p.json: split_backward: expected true or false, found 0");
+  EXPECT_EQ(message("\"layer_first\": 0", "\"recompute\": 1, \"layer_first\": 0"),
+            "p.json: stages[0].recompute: expected true or false, found 1");
   EXPECT_EQ(
       message("F0.0 >a0.0@1", "F0.0 >a0.0"),
       "p.json: schedule.lists[0], character 6: expected an op such as F0.1, >a0.1@2, R0:0, M0 "

@@ -53,6 +53,7 @@ class Schema(unittest.TestCase):
             "unknown": broken(lambda p: p.update(more=1)),
             "word": broken(lambda p: p.update(dispatch="both")),
             "type": broken(lambda p: p.update(split_backward=1)),
+            "recompute": broken(lambda p: p["stages"][0].update(recompute=1)),
             "negative": broken(lambda p: p["stages"][0].update(layer_first=-1)),
             "fraction": broken(lambda p: p["stages"][0].update(layer_end=1.5)),
             "deep": broken(lambda p: p["schedule"]["groups"][0].pop("collective")),

@@ -152,7 +152,10 @@ TEST(VirtualClock, EqualsThePriceOpByOp) {
   for (uint64_t seed = 1; seed <= 150 / kPart; ++seed) {
     SCOPED_TRACE(testing::Message() << "seed " << seed);
     const Job job = random_job(seed);
-    const Plan plan = plan_of(job);
+    Plan plan = plan_of(job);
+    for (size_t s = 0; s < plan.stages.size(); ++s) {
+      plan.stages[s].recompute = seed % 3 == 0 && (seed + s) % 2 == 0;
+    }
     TestCluster cluster(job, plan, clock);
     cluster.connect();
     const std::vector<ThreadRun> runs = cluster.run(0, 1);

@@ -122,6 +122,39 @@ TEST(Price, ADeadlockIsReported) {
   }
 }
 
+// A backward that lasts a forward longer, and inputs kept in the place of stashes: all of one stash
+// is there only while a pass runs. The first stage keeps nothing, its input is data.
+TEST(Price, StagesThatRecompute) {
+  constexpr int64_t kMicros = 4, kActivation = 10'000, kStash = 100'000;
+  Model model = equal_model(2, 10, 20, 30);
+  for (Layer& layer : model.layers) layer.activation = {kActivation}, layer.stash = {kStash};
+  for (const bool split : {false, true}) {
+    Shape shape = shape_of(2, 1, kMicros, "gpipe");
+    shape.split_backward = split;
+    PriceOptions options;
+    options.bytes = true;
+    options.update = false;  // norms take bytes, too
+    const Timeline plain = price_of(plan_of(shape), model, uniform_cluster(2, {}), options);
+    EXPECT_EQ(to_milliseconds(plain.makespan), split ? 10 * 5 + 50 * 4 + 20 : 10 * 5 + 50 * 5);
+    Plan plan = plan_of(shape);
+    plan.stages[1].recompute = true;
+    const Timeline last = price_of(plan, model, uniform_cluster(2, {}), options);
+    EXPECT_EQ(to_milliseconds(last.makespan - plain.makespan), 10 * kMicros) << split;
+    EXPECT_EQ(last.peak_bytes[0], plain.peak_bytes[0]);
+    const int64_t less = kMicros * (kStash - kActivation) - kStash;
+    if (!split) {
+      EXPECT_EQ(plain.peak_bytes[1].count - last.peak_bytes[1].count, less);
+    }
+    plan.stages[0].recompute = true;
+    const Timeline both = price_of(plan, model, uniform_cluster(2, {}), options);
+    EXPECT_GT(both.makespan, last.makespan);
+    if (!split) {
+      EXPECT_EQ(plain.peak_bytes[0].count - both.peak_bytes[0].count, (kMicros - 1) * kStash);
+    }
+    EXPECT_LE(both.lower_bound, both.makespan);
+  }
+}
+
 TEST(Price, HeldOutPass) {
   Shape shape = shape_of(3, 2, 2, "1f1b");
   shape.evaluation_micros = 5;
@@ -198,7 +231,10 @@ TEST(Price, PropertiesOfRandomCases) {
     for (const Dispatch dispatch : {Dispatch::Listed, Dispatch::Ready}) {
       Shape shape = chance.shape;
       shape.dispatch = dispatch;
-      const Plan plan = plan_of(shape);
+      Plan plan = plan_of(shape);
+      for (size_t s = 0; s < plan.stages.size(); ++s) {
+        plan.stages[s].recompute = i % 3 == 0 && (static_cast<size_t>(i) + s) % 2 == 0;
+      }
       PriceOptions options;
       options.spans = true;
       const Timeline timeline = price_of(plan, chance.model, chance.cluster, options);

@@ -140,6 +140,43 @@ TEST_F(Truth, SeveralStagesOfOneWorkerAreBitwiseEqual) {
   }
 }
 
+// Forwards that run twice, in all stages or in some, with dropout.
+TEST_F(Truth, StagesThatRecomputeAreBitwiseEqual) {
+  const PlainResult plain = run_plain(job(1, 1, "1f1b"));
+  for (const auto& [stages, chunks, order] :
+       {std::tuple{1, 1, "1f1b"}, {4, 1, "gpipe"}, {4, 1, "zb-h1"}, {2, 2, "zb-v"}}) {
+    Job own = job(1, stages, order);
+    own.parallel.chunks = chunks;
+    for (const size_t every : {1U, 2U}) {
+      SCOPED_TRACE(cat(order, " 1x", stages, ", one stage of ", every));
+      Plan plan = plan_of(own);
+      for (size_t s = 0; s < plan.stages.size(); s += every) plan.stages[s].recompute = true;
+      const ClusterResult run = run_cluster(own, plan, 0, kSteps, {}, place("again"));
+      expect_same_bits(plain, run.losses, read_parameters(run.shards));
+    }
+  }
+}
+
+// The same where there is no plain run with the same bits: as without recomputation.
+TEST_F(Truth, RecomputationChangesNoBitOfOtherRuns) {
+  Job low = job(1, 2, "1f1b"), low_split = job(2, 2, "zb-h1"), tied = job(2, 2, "1f1b");
+  low.device.precision = low_split.device.precision = "bf16";
+  tied.model.tied = true;
+  Job ahead = job(1, 2, "1f1b");
+  ahead.parallel.optimizer = "staggered";
+  ahead.optimizer.clip = 0.9;
+  for (const Job& own : {low, low_split, tied, ahead}) {
+    const Plan plan = plan_of(own);
+    Plan again = plan;
+    for (Stage& stage : again.stages) stage.recompute = true;
+    const ClusterResult keeping = run_cluster(own, plan, 0, kSteps, {}, place("keeping"));
+    const Parameters kept = read_parameters(keeping.shards);
+    const ClusterResult run = run_cluster(own, again, 0, kSteps, {}, place("again"));
+    EXPECT_EQ(run.losses, keeping.losses);
+    EXPECT_EQ(read_parameters(run.shards), kept);
+  }
+}
+
 TEST_F(Truth, MomentumIsBitwiseEqual) {
   Job momentum = job(1, 2, "zb-h1");
   momentum.optimizer.kind = "sgd";

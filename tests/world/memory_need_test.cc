@@ -35,10 +35,29 @@ TEST(MemoryNeed, CountsParametersMomentsGradientsAndAMicroBatch) {
                        (4 * 64 * 64 + 64);
   const double first = 256 * 64 + 8 * 64 + block;
   const double stash = 10.0 * 3 * 8 * 64 * 4;
-  EXPECT_EQ(need(job, {{0}}), kProcess + first * 16 + stash);
+  // The first stage begins two micro-batches before its first backward, the last one a single one.
+  EXPECT_EQ(need(job, {{0}}), kProcess + first * 16 + 2 * stash);
   EXPECT_EQ(need(job, {{0}, {2}}), 2 * need(job, {{0}}));
   const double last = block + 2 * 64 + 256 * 64;
   EXPECT_EQ(need(job, {{1}}), kProcess + last * 16 + stash);
+}
+
+TEST(MemoryNeed, StagesThatRecomputeKeepTheirInputs) {
+  Job job = small_job();
+  job.parallel.stages = 3;
+  job.model.layers = 3;
+  job.parallel.micros = 3;
+  const double input = 3.0 * 8 * 64 * 4, stash = 10 * input;
+  for (const char* dispatch : {"ready", "listed"}) {
+    job.parallel.dispatch = dispatch;
+    job.parallel.recompute = "none";
+    const double first = need(job, {{0}}), middle = need(job, {{1}}), last = need(job, {{2}});
+    job.parallel.recompute = "all";
+    // Stage i of 3 holds 3 - i micro-batches; one of them has its stash while its backward runs.
+    EXPECT_EQ(first - need(job, {{0}}), 2 * stash) << dispatch;
+    EXPECT_EQ(middle - need(job, {{1}}), 2 * stash - 2 * input - stash) << dispatch;
+    EXPECT_EQ(last - need(job, {{2}}), -input) << dispatch;
+  }
 }
 
 TEST(MemoryNeed, DependsOnTheStagesOfAWorker) {
