@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "app/flags.h"
+#include "app/plan_file.h"
 #include "app/plan_training.h"
 #include "base/text.h"
 
@@ -238,6 +239,7 @@ Json stages_json(const PlanReport& report, const PricedLayout& layout) {
          {"memory_bytes", std::llround(stage_memory(report.problem, stage, in_flight))},
          {"in_flight", in_flight},
          {"ops", ops_text(layout.schedule.order[n])}});
+    if (stage.recompute) stages.back()["recompute"] = true;
   }
   return stages;
 }
@@ -289,6 +291,7 @@ std::string facts_text(const PlanReport& report) {
   text += cat("bottleneck  ", name_of(busy), ", busy for ", ms_text(busy.time), " ms of the step (",
               percent(share_of(busy.time, makespan)), ")\n");
   text += cat("bubble      ", percent(bubble_fraction(best)), "\n");
+  text += recomputing_text(best.layout);
   if (!idle.empty()) text += cat("idle        devices ", ranges_text(idle), "\n");
   if (!search.how.empty()) {
     text += cat("found by    ", search.how, "; ", search.priced,

@@ -2,6 +2,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "app/plan_file.h"
 #include "base/text.h"
 
 namespace tenuto {
@@ -35,8 +36,9 @@ std::string training_text(const InTurnPlan& plan, const std::string& path, doubl
              fixed(step * 1e6 / rows_split, 3), "x of split rows)\n", "lower bound ",
              fixed(bound, 3), " ms of all plans",
              bound > 0 ? cat(" (", fixed(step / bound, 3), "x)") : std::string(), "\n",
-             "found by    ", plan.how.empty() ? std::string("its layout") : plan.how, "; ",
-             plan.priced, " plans were priced\n");
+             recomputing_text(plan.plan.stages), "found by    ",
+             plan.how.empty() ? std::string("its layout") : plan.how, "; ", plan.priced,
+             " plans were priced\n");
 }
 
 nlohmann::ordered_json training_json(const InTurnPlan& plan, const std::string& path) {
@@ -47,6 +49,7 @@ nlohmann::ordered_json training_json(const InTurnPlan& plan, const std::string& 
     stages.push_back({{"first_layer", stage.layer_first},
                       {"end_layer", stage.layer_end},
                       {"devices", std::move(devices)}});
+    if (stage.recompute) stages.back()["recompute"] = true;
   }
   return {{"file", path},
           {"execution_model", "micros-in-turn"},

@@ -22,6 +22,7 @@
 #include "app/simulate.h"
 #include "base/text.h"
 #include "ir/golden.h"
+#include "ir/text.h"
 #include "world/load.h"
 
 namespace tenuto {
@@ -209,6 +210,49 @@ TEST_F(PlanCommand, WritesAPlanThatIsPricedAsItSays) {
   both.json = false;
   const Answer text = answer(both);
   EXPECT_NE(text.out.find("whole micro-batches in turn"), std::string::npos) << text.out;
+}
+
+// With two stages of four layers, the first one holds 16 MB of state and two stashes of 4 MB, and
+// no other layout needs less than 24 MB; but one stash and no input fit into 21 MB.
+TEST_F(PlanCommand, SaysWhichStagesRecompute) {
+  std::string layers;
+  for (int i = 0; i < 8; ++i) layers += cat("1 2 1000000 1000000 layer ", i, "\n");
+  const Scratch chain("eight.chain", layers), file("again.json", "");
+  const auto cluster = [](const char* memory) {
+    return cat("{\"devices\": 2, \"bandwidth_gbps\": [[0, 1], [1, 0]], \"memory_bytes\": ", memory,
+               "}");
+  };
+  const Scratch small("small.json", cluster("21e6")), large("large.json", cluster("24e6"));
+  PlanOptions options;
+  options.chain = chain.path();
+  options.cluster = large.path();
+  options.micros = 8;
+  options.plan = file.path();
+  EXPECT_FALSE(planned(options)["stages"][0].contains("recompute"));
+  options.cluster = small.path();
+  const Json tree = planned(options);
+  ASSERT_EQ(tree["stages"].size(), 2U);
+  EXPECT_EQ(tree["stages"][0]["recompute"], true);
+  EXPECT_EQ(tree["stages"][0]["backward_ms"], 4 * (2.0 + 1.0));
+  EXPECT_EQ(tree["stages"][0]["memory_bytes"], 20'000'000);
+  EXPECT_FALSE(tree["stages"][1].contains("recompute"));
+  const auto plan = plan_from_json(file.text(), "again.json");
+  ASSERT_TRUE(plan.ok()) << plan.error().message;
+  EXPECT_EQ(recomputing(plan.value().stages), std::vector<StageId>{{0}});
+  EXPECT_EQ(tree["plan"]["stages"][0]["recompute"], true);
+  SimulateOptions again;
+  again.file = file.path();
+  again.chain = options.chain;
+  again.cluster = options.cluster;
+  again.json = true;
+  std::ostringstream out, errors;
+  ASSERT_EQ(run_simulate(again, out, errors), 0) << errors.str();
+  EXPECT_EQ(Json::parse(out.str())["makespan_ms"], tree["plan"]["makespan_ms"]);
+  EXPECT_EQ(Json::parse(out.str())["recompute"], Json::array({0}));
+  options.json = false;
+  const std::string text = answer(options).out;
+  const std::string line = "recomputes  stage 0: only the input is kept";
+  EXPECT_EQ(text.find(line) == text.rfind(line), false) << text;  // of both models of a step
 }
 
 TEST_F(PlanCommand, APlanThatCannotBeWrittenIsAnError) {

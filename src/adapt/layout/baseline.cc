@@ -75,23 +75,6 @@ Result<PricedLayout> result_of(const LayoutProblem& problem, Planner planner, At
                    problem.worker(shortage.device), " has; planner tenuto may find one that fits")};
 }
 
-// For each stage, with how many micro-batches in flight it fits into memory; empty when memory is
-// unlimited.
-std::vector<int32_t> most_in_flight(const LayoutProblem& problem, const Layout& layout) {
-  std::vector<int32_t> most;
-  for (size_t n = 0; n < layout.size() && problem.memory_is_limited(); ++n) {
-    const double none = stage_memory(problem, layout[n], 0);
-    const double each = stage_memory(problem, layout[n], 1) - none;
-    double count = problem.settings().micros;
-    for (const WorkerId holder : layout[n].holders) {
-      const double left = problem.memory(problem.device(holder)) - none;
-      if (each * count > left) count = std::max(0.0, std::floor(left / each));
-    }
-    most.push_back(static_cast<int32_t>(count));
-  }
-  return most;
-}
-
 Attempt virtual_workers(const LayoutProblem& problem) {
   Attempt best = attempt(problem, one_stage_layout(problem), BlockPolicy::OneForwardOneBackward);
   const DeviceOrder order = speed_order(problem);

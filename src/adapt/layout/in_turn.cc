@@ -56,7 +56,10 @@ class InTurnSearch {
     }
     order();
     if (kept_.size() > kImproved) kept_.resize(kImproved);
-    for (Candidate& candidate : kept_) move_cuts(candidate);
+    for (Candidate& candidate : kept_) {
+      move_cuts(candidate);
+      change_recomputation(candidate);
+    }
     order();
     const Status adapted = adapt_best();
     if (!adapted.ok()) return adapted.error();
@@ -89,7 +92,7 @@ class InTurnSearch {
       slowest = std::min(slowest, speed_[at(holder.value)]);
       all += speed_[at(holder.value)];
     }
-    const double forward = problem_.forward(layers), backward = problem_.backward(layers);
+    const double forward = problem_.forward(layers), backward = backward_of(problem_, stage);
     return {forward / slowest, backward / slowest, (forward + backward) / all};
   }
 
@@ -107,10 +110,17 @@ class InTurnSearch {
     return longest;
   }
 
-  // How many micro-batches each stage must have in flight so that none waits: its round trip over
-  // the period, and one more for each holder, so that the next one is there when a holder is free.
-  // At most as many as fit into the memory of the stage's holders; nothing when that is none.
-  std::optional<std::vector<int32_t>> in_flight(const Layout& layout, int32_t more) const {
+  // How many micro-batches each stage has in flight, and the stages that have too little memory for
+  // those that they want.
+  struct Flight {
+    std::vector<int32_t> count;
+    std::vector<size_t> tight;
+    bool fits = true;  // each holder has memory for one
+  };
+
+  // A stage wants so many micro-batches in flight that none waits: its round trip over the period,
+  // and `more` for each holder, so that the next one is there when a holder is free.
+  Flight in_flight(const Layout& layout, int32_t more) const {
     const size_t count = layout.size();
     std::vector<Pace> paces;
     double period = 0;
@@ -118,7 +128,8 @@ class InTurnSearch {
       paces.push_back(pace_of(stage));
       period = std::max(period, paces.back().period);
     }
-    std::vector<int32_t> in_flight(count);
+    Flight flight;
+    flight.count.resize(count);
     double trip = 0;
     for (size_t n = count; n-- > 0;) {
       if (n + 1 < count) trip += 2 * transfer(layout[n], layout[n + 1]);
@@ -128,32 +139,47 @@ class InTurnSearch {
       const auto wanted =
           static_cast<int32_t>(std::min(1e6, needed)) + (n + 1 < count ? more * holders : 0);
       const int32_t fitting = fitting_micros(layout[n]);
-      if (fitting < 1) return std::nullopt;
-      in_flight[n] = std::max(holders, std::min({wanted, fitting, settings_.layout.micros}));
+      const int32_t most = std::min(wanted, settings_.layout.micros);
+      if (fitting < most) flight.tight.push_back(n);
+      flight.fits = flight.fits && fitting > 0;
+      flight.count[n] = std::max(holders, std::min(most, fitting));
     }
-    return in_flight;
+    return flight;
   }
 
   // How many micro-batches all holders of a stage together have memory for.
   int32_t fitting_micros(const Stage& stage) const {
-    const Layers layers{stage.layer_first, stage.layer_end};
-    const double state = settings_.layout.state_share * problem_.parameters(layers);
-    const double each = problem_.stash(layers);
+    const HeldBytes held = held_bytes(problem_, stage);
     double least = 1e9;  // of one holder
     for (const WorkerId holder : stage.holders) {
-      const double left = problem_.memory(problem_.device(holder)) - state;
-      if (left < each) return 0;
-      if (each > 0) least = std::min(least, std::floor(left / each));
+      const double left = problem_.memory(problem_.device(holder)) - held.state - held.once;
+      if (left < held.each) return 0;
+      if (held.each > 0) least = std::min(least, std::floor(left / held.each));
     }
     return static_cast<int32_t>(std::min(1e9, least * static_cast<double>(stage.holders.size())));
   }
 
-  // The best plan of a layout; nothing when it does not fit.
+  // The best plan of a layout, in which the stages that are short of memory may recompute; nothing
+  // when neither fits.
   std::optional<Candidate> priced(const Layout& layout) {
+    std::optional<Candidate> plain = priced_as_is(layout);
+    Layout frugal = layout;
+    for (const size_t n : in_flight(layout, 0).tight) {
+      frugal[n].recompute = true;
+      if (fitting_micros(frugal[n]) <= fitting_micros(layout[n])) frugal[n] = layout[n];
+    }
+    if (frugal == layout || (plain && spent())) return plain;
+    std::optional<Candidate> other = priced_as_is(frugal);
+    if (!plain || (other && other->step < plain->step)) return other;
+    return plain;
+  }
+
+  // The best plan of a layout; nothing when it does not fit.
+  std::optional<Candidate> priced_as_is(const Layout& layout) {
     Candidate best;
     for (const int32_t more : {0, 1, 2}) {
-      auto in_flight_now = in_flight(layout, more);
-      if (!in_flight_now) return std::nullopt;
+      Flight flight = in_flight(layout, more);
+      if (!flight.fits) return std::nullopt;
       StageShape shape;
       shape.workers = static_cast<int32_t>(cluster_.workers.size());
       shape.micros = settings_.layout.micros;
@@ -161,7 +187,7 @@ class InTurnSearch {
       shape.tied = settings_.tied;
       shape.all_reduce = settings_.all_reduce;
       shape.evaluation_micros = settings_.evaluation_micros;
-      shape.in_flight = std::move(*in_flight_now);
+      shape.in_flight = std::move(flight.count);
       shape.speed = speed_;
       auto plan = make_stage_plan(layout, shape);
       if (!plan.ok()) return std::nullopt;
@@ -195,6 +221,22 @@ class InTurnSearch {
           better = true;
           how_ = "cuts moved";
         }
+      }
+    }
+  }
+
+  // Lets single stages recompute, or not recompute, while this shortens the step.
+  void change_recomputation(Candidate& candidate) {
+    bool better = problem_.memory_is_limited();
+    while (better && !spent()) {
+      better = false;
+      for (size_t n = 0; n < candidate.layout.size() && !spent(); ++n) {
+        Layout changed = candidate.layout;
+        changed[n].recompute = !changed[n].recompute;
+        auto found = priced_as_is(changed);
+        if (!found || found->step >= candidate.step) continue;
+        candidate = std::move(*found);
+        better = true;
       }
     }
   }

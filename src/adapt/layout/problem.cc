@@ -1,6 +1,7 @@
 #include "adapt/layout/problem.h"
 
 #include <algorithm>
+#include <cmath>
 #include <limits>
 
 #include "base/check.h"
@@ -115,6 +116,11 @@ double slowest_between(const LayoutProblem& problem, const std::vector<int32_t>&
 
 }  // namespace
 
+double backward_of(const LayoutProblem& problem, const Stage& stage) {
+  const Layers layers{stage.layer_first, stage.layer_end};
+  return problem.backward(layers) + (stage.recompute ? problem.forward(layers) : 0);
+}
+
 LayoutLoads row_split_loads(const LayoutProblem& problem, const Layout& layout) {
   LayoutLoads loads;
   loads.micros = problem.settings().micros;
@@ -133,7 +139,7 @@ LayoutLoads row_split_loads(const LayoutProblem& problem, const Layout& layout) 
       loads.links.push_back({time, time});
     }
     loads.stages.push_back({problem.forward(layers) / (replicas * speed),
-                            problem.backward(layers) / (replicas * speed),
+                            backward_of(problem, stage) / (replicas * speed),
                             2 * (replicas - 1) / replicas * problem.parameters(layers) /
                                     slowest_inside(problem, devices) +
                                 problem.update_time()});
@@ -193,10 +199,33 @@ double least_makespan(const LayoutLoads& loads) {
   return least;
 }
 
-double stage_memory(const LayoutProblem& problem, const Stage& stage, int32_t in_flight) {
+HeldBytes held_bytes(const LayoutProblem& problem, const Stage& stage) {
   const Layers layers{stage.layer_first, stage.layer_end};
-  return problem.settings().state_share * problem.parameters(layers) +
-         in_flight * problem.stash(layers) / static_cast<double>(stage.holders.size());
+  const double state = problem.settings().state_share * problem.parameters(layers);
+  const double stash = problem.stash(layers);
+  return stage.recompute ? HeldBytes{state, stash, problem.cut(stage.layer_first)}
+                         : HeldBytes{state, 0, stash};
+}
+
+double stage_memory(const LayoutProblem& problem, const Stage& stage, int32_t in_flight) {
+  const HeldBytes held = held_bytes(problem, stage);
+  return held.state +
+         (held.once + in_flight * held.each) / static_cast<double>(stage.holders.size());
+}
+
+std::vector<int32_t> most_in_flight(const LayoutProblem& problem, const Layout& layout) {
+  std::vector<int32_t> most;
+  for (size_t n = 0; n < layout.size() && problem.memory_is_limited(); ++n) {
+    const double none = stage_memory(problem, layout[n], 0);
+    const double each = stage_memory(problem, layout[n], 1) - none;
+    double count = problem.settings().micros;
+    for (const WorkerId holder : layout[n].holders) {
+      const double left = problem.memory(problem.device(holder)) - none;
+      if (each * count > left) count = each > 0 ? std::max(0.0, std::floor(left / each)) : 0;
+    }
+    most.push_back(static_cast<int32_t>(count));
+  }
+  return most;
 }
 
 MemoryShortage memory_shortage(const LayoutProblem& problem, const Layout& layout) {

@@ -11,6 +11,7 @@
 #include "adapt/layout/draft_pricer.h"
 #include "adapt/layout/layout_bound.h"
 #include "adapt/layout/local_search.h"
+#include "adapt/layout/recompute.h"
 #include "base/check.h"
 #include "base/text.h"
 
@@ -128,7 +129,13 @@ class Search {
     improve(kChanges);
     begin_part(watch_, "changing layouts and their orders of ops");
     if (search_orders()) improve(kScheduled);
-    if (pricer_.best().makespan == kNotPriced) return shortage();
+    if (pricer_.best().makespan == kNotPriced) {
+      auto recomputing = search_recomputing(problem_, watch_);
+      if (!recomputing) return shortage();
+      recomputing->lower_bound = found_.lower_bound;
+      recomputing->priced += pricer_.priced();
+      return std::move(*recomputing);
+    }
     finish(baseline);
     return std::move(found_);
   }
@@ -190,7 +197,9 @@ class Search {
                 ") needs ", bytes, " bytes more than worker ", least,
                 " has; give the workers that much more memory, add workers, make the "
                 "micro-batches smaller, or keep fewer bytes of state for each parameter (now ",
-                problem_.settings().state_share, " for each byte)")};
+                problem_.settings().state_share,
+                " for each byte); stages that run their forwards again before their backwards were "
+                "tried, too, and do not fit either")};
   }
 
   // Searches the schedules of the best drafts once more and writes the result.

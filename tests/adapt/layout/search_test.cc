@@ -223,10 +223,12 @@ TEST(LayoutSearch, LeavesADeviceIdleThatWouldOnlySlowOthersDown) {
   EXPECT_EQ(found.value().best.layout[0].holders, fast);
 }
 
-// Whether some layout fits, by trying all: each device has a stage, or none.
+// Whether some layout fits, by trying all: each device has a stage, or none; each stage recomputes,
+// or does not.
 class AnyLayoutFits {
  public:
-  explicit AnyLayoutFits(const LayoutProblem& problem) : problem_(problem) {}
+  AnyLayoutFits(const LayoutProblem& problem, bool recomputes)
+      : problem_(problem), recomputes_(recomputes) {}
 
   bool answer() {
     stage_of_.assign(at(problem_.device_count()), -1);
@@ -271,21 +273,22 @@ class AnyLayoutFits {
       }
       if (replicas == 0) return false;
       const double in_flight = std::min(problem_.settings().micros, stages - n);
-      if (problem_.settings().state_share * problem_.parameters(layers) +
-              in_flight * problem_.stash(layers) / replicas >
-          memory) {
-        return false;
-      }
+      const double left = memory - problem_.settings().state_share * problem_.parameters(layers);
+      const double stash = problem_.stash(layers);
+      const bool keeps = in_flight * stash / replicas <= left;
+      const bool again = (in_flight * problem_.cut(layers.first) + stash) / replicas <= left;
+      if (!keeps && !(recomputes_ && again)) return false;
     }
     return true;
   }
 
   const LayoutProblem& problem_;
+  const bool recomputes_;
   std::vector<int32_t> stage_of_;  // of each device; -1 = idle
 };
 
 TEST(LayoutSearch, FindsALayoutWithinMemoryWheneverThereIsOne) {
-  int fitting = 0;
+  int fitting = 0, recomputing_count = 0;
   const int count = kSanitized ? 60 : 400;
   for (int seed = 0; seed < count; ++seed) {
     SCOPED_TRACE(cat("seed ", seed));
@@ -295,16 +298,21 @@ TEST(LayoutSearch, FindsALayoutWithinMemoryWheneverThereIsOne) {
                       static_cast<int32_t>(1 + random.below(6))};
     PlannedChain chain = random_problem(static_cast<uint64_t>(seed), sizes, false);
     for (Worker& worker : chain.cluster.workers) worker.memory = {random.below(900'000'000) + 1};
+    for (Layer& layer : chain.model.layers) layer.stash.count *= 1 + random.below(8);
     const LayoutProblem problem = problem_of(chain);
     const Result<LayoutSearch> found = search_layout(problem, small_effort());
-    ASSERT_EQ(found.ok(), AnyLayoutFits(problem).answer());
+    ASSERT_EQ(found.ok(), AnyLayoutFits(problem, true).answer());
     if (!found.ok()) {
       EXPECT_EQ(found.error().code, Code::Infeasible);
       continue;
     }
     ++fitting;
     expect_found(chain, found.value());
+    const bool needed = !AnyLayoutFits(problem, false).answer();
+    recomputing_count += needed;
+    EXPECT_EQ(!recomputing(found.value().best.layout).empty(), needed);
   }
+  EXPECT_GT(recomputing_count, count / 50);
   EXPECT_GT(fitting, count / 4);
   EXPECT_LT(fitting, count * 3 / 4);
 }
@@ -338,7 +346,27 @@ TEST(LayoutSearch, SaysWhatIsMissingWhenNothingFits) {
             "no layout fits into memory: in the one that misses least, stage 0 of 2 (layers 0 to 1 "
             "on 1 worker) needs 400 bytes more than worker 0 has; give the workers that much more "
             "memory, add workers, make the micro-batches smaller, or keep fewer bytes of state for "
-            "each parameter (now 4 for each byte)");
+            "each parameter (now 4 for each byte); stages that run their forwards again before "
+            "their backwards were tried, too, and do not fit either");
+}
+
+// Too many devices for all layouts: equally many for each stage, and two orders of them.
+TEST(LayoutSearch, LetsStagesOfManyDevicesRecompute) {
+  // N equal stages hold 48,000 / N bytes of state, and without recomputation the first one 12,000 N
+  // bytes of stashes: 48,000 bytes are needed at least.
+  PlannedChain chain = equal_layers(120, 40, Bytes{4000}, Bytes{100});
+  const auto with_memory = [&](int64_t bytes) {
+    for (Worker& worker : chain.cluster.workers) worker.memory = {bytes};
+    return search_layout(problem_of(chain), small_effort());
+  };
+  const Result<LayoutSearch> plain = with_memory(60'000);
+  ASSERT_TRUE(plain.ok());
+  EXPECT_TRUE(recomputing(plain.value().best.layout).empty());
+  const Result<LayoutSearch> found = with_memory(35'000);
+  ASSERT_TRUE(found.ok()) << found.error().message;
+  EXPECT_FALSE(recomputing(found.value().best.layout).empty());
+  expect_found(chain, found.value());
+  EXPECT_FALSE(with_memory(12'000).ok());
 }
 
 TEST(LayoutSearch, FindsLayoutsOfAnyCluster) {
