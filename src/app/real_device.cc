@@ -35,9 +35,10 @@ Result<std::unique_ptr<Device>> make_device(const Job& job, const Plan& plan,
 
 RealDevice real_device() {
 #if TENUTO_TORCH
-  return {make_device, bind_device};
+  return {make_device, bind_device,
+          [](const DeviceSettings& device) { return &memory_count(device); }};
 #else
-  return {make_device, nullptr};
+  return {make_device, nullptr, nullptr};
 #endif
 }
 

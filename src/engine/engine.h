@@ -13,6 +13,7 @@
 #include "base/result.h"
 #include "ir/plan.h"
 #include "runtime/device.h"
+#include "runtime/memory_count.h"
 #include "world/job.h"
 #include "world/parameters.h"
 
@@ -46,6 +47,12 @@ Result<std::unique_ptr<Device>> make_engine(const Job& job, const Plan& plan,
 // Makes the job's device the current one of the calling thread, for libraries that ask for it. Does
 // nothing on the CPU, nor when there is no such device.
 void bind_device(const DeviceSettings& settings);
+
+// Counts the memory of tensors on the job's device. The first call on the CPU makes torch take its
+// memory through a counter from then on, so call it before engines are made.
+//
+// Requires: for an accelerator, an engine has been made on it
+MemoryCount& memory_count(const DeviceSettings& settings);
 
 // The number of accelerators that this build of torch can use.
 int accelerator_count();

@@ -163,4 +163,47 @@ Result<Plan> make_stage_plan(const std::vector<Stage>& stages, const StageShape&
   return plan;
 }
 
+Result<Plan> make_lone_plan(int32_t stages, int32_t layers, int32_t micros) {
+  if (stages < 1 || layers < 1 || micros < 1 ||
+      int64_t{stages} * (3 * int64_t{micros} + 1) > kMostOps) {
+    return invalid(cat(stages, " stages of ", layers, " layers and ", micros,
+                       " micro-batches: expected at least 1 of each, and at most ", kMostOps,
+                       " ops"));
+  }
+  Plan base;
+  base.order = "lone";
+  base.split_backward = true;
+  base.limits.resize(1);
+  base.schedule.stage_count = stages;
+  base.schedule.micro_count = micros;
+  base.schedule.all_reduce = "ring";
+  base.schedule.lists.resize(1);
+  Work work;
+  work.lists.resize(1);
+  for (int32_t s = 0; s < stages; ++s) {
+    base.stages.push_back({s * layers, (s + 1) * layers, {{0}}});
+    work.holders.push_back({{0}});
+  }
+  const auto add = [&](OpKind kind, int32_t stage, int32_t micro) {
+    Op op;
+    op.kind = kind;
+    op.stage = {stage};
+    op.micro = {micro};
+    work.lists[0].push_back(op);
+  };
+  for (int32_t m = 0; m < micros; ++m) {
+    for (int32_t s = 0; s < stages; ++s) add(OpKind::Forward, s, m);
+    for (int32_t s = stages - 1; s >= 0; --s) {
+      add(OpKind::BackwardInput, s, m);
+      add(OpKind::BackwardWeight, s, m);
+    }
+  }
+  Plan plan = with_work(base, std::move(work));
+  plan.dispatch = Dispatch::Listed;
+  if (const Status right = check(plan); !right.ok()) {
+    return Error{Code::Infeasible, Reach::Job, right.error().message};
+  }
+  return plan;
+}
+
 }  // namespace tenuto

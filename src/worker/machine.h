@@ -11,6 +11,7 @@
 #include "rehearsal/link_clock.h"
 #include "rehearsal/paced.h"
 #include "runtime/device.h"
+#include "runtime/memory_count.h"
 #include "runtime/staged.h"
 #include "runtime/step_pacer.h"
 #include "transport/faulty.h"
@@ -36,6 +37,8 @@ struct RealDevice {
       make;
   // Lets the calling thread reach the device's memory.
   std::function<void(const DeviceSettings& device)> bind_thread;
+  // Counts the memory of the device's tensors (engine/engine.h); empty = nothing can be counted.
+  std::function<MemoryCount*(const DeviceSettings& device)> memory = nullptr;
 };
 
 // The device that the job asks for, holding `stages`.

@@ -21,7 +21,7 @@ struct LayerProfile {
   Duration update{};        // one optimizer step
   Bytes activation, stash;  // of one row: the output, and what is kept from forward to backward
   Bytes parameters;         // of its weights
-  Bytes optimizer;          // moments
+  Bytes optimizer;          // kept between steps beside the weights: sums, moments, back-ups
   double spread = 0;        // of its times: the widest (upper - lower quartile) / median
 };
 

@@ -1,0 +1,406 @@
+#include "worker/layer_times.h"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <memory>
+#include <optional>
+#include <utility>
+
+#include "base/check.h"
+#include "base/clock.h"
+#include "base/quantile.h"
+#include "base/text.h"
+#include "ir/effect.h"
+#include "runtime/worker.h"
+#include "transport/memory.h"
+#include "world/fit.h"
+#include "world/parameters.h"
+
+namespace tenuto {
+namespace {
+
+constexpr int64_t kFloat = 4;
+// Steps that are run before those that count: caches and allocators warm up.
+constexpr int kWarmUps = 1;
+// Steps of each number of rows that are measured even if the time is over.
+constexpr int kLeastSteps = 2;
+// The figures are looked at after every so many steps.
+constexpr int kStepsBetweenLooks = 8;
+// A median is certain when the width of its quartiles over the root of the number of times is at
+// most this share of it.
+constexpr double kCertain = 0.005;
+// An op that takes longer than this is taken for a device that has stopped.
+constexpr Duration kOpLimit = std::chrono::minutes(10);
+// Every number of rows has two turns, so that a machine that gets slower in the meantime slows all
+// of them.
+constexpr int kTurns = 2;
+
+enum Part : size_t { kForward, kBackwardInput, kBackwardWeight, kUpdate, kParts };
+
+std::optional<Part> part_of(OpKind kind) {
+  if (kind == OpKind::Forward) return kForward;
+  if (kind == OpKind::BackwardInput) return kBackwardInput;
+  if (kind == OpKind::BackwardWeight) return kBackwardWeight;
+  if (kind == OpKind::Measure || kind == OpKind::Step) return kUpdate;
+  return std::nullopt;
+}
+
+// Times of one kind.
+using Times = std::vector<Duration>;
+
+Duration median_of(Times times) { return quantile(times, 0.5); }
+
+// The distance of the quartiles over the median; 0 where nothing takes time.
+double spread_of(Times times) {
+  const Duration median = quantile(times, 0.5);
+  if (median.count() <= 0) return 0;
+  const Duration width = quantile(times, 0.75) - quantile(times, 0.25);
+  return to_milliseconds(width) / to_milliseconds(median);
+}
+
+// The times of the ops of a plan's stages.
+struct StageTimes {
+  std::vector<std::array<Times, kParts>> of;  // by stage
+  Times between;                              // from the end of an op to the start of the next
+
+  void add(const std::vector<Event>& events) {
+    std::vector<Duration> update(of.size());
+    std::optional<Duration> last;
+    for (const Event& event : events) {
+      const std::optional<Part> part = part_of(event.op.kind);
+      if (!part) continue;
+      const auto stage = static_cast<size_t>(event.op.stage.value);
+      const Duration length = event.finish - event.start;
+      if (*part == kUpdate) {
+        update[stage] += length;
+        continue;
+      }
+      of[stage][*part].push_back(length);
+      if (last) between.push_back(event.start - *last);
+      last = event.finish;
+    }
+    for (size_t s = 0; s < of.size(); ++s) of[s][kUpdate].push_back(update[s]);
+  }
+
+  bool is_certain() const {
+    return std::all_of(of.begin(), of.end(), [](const auto& parts) {
+      return std::all_of(parts.begin(), parts.begin() + kUpdate, [](const Times& times) {
+        return spread_of(times) <= kCertain * std::sqrt(static_cast<double>(times.size()));
+      });
+    });
+  }
+};
+
+// A device that trains by one plan.
+class Seat {
+ public:
+  static Result<std::unique_ptr<Seat>> make(const Job& job, const Plan& plan,
+                                            const RealDevice& real) {
+    auto seat = std::unique_ptr<Seat>(new Seat(plan));
+    std::vector<StageId> stages;
+    for (int32_t s = 0; s < static_cast<int32_t>(plan.stages.size()); ++s) stages.push_back({s});
+    Result<WorkerCompute> made = make_compute(job, plan, stages, seat->mailbox_, real);
+    if (!made.ok()) return made.error();
+    seat->made_ = std::move(made).value();
+    seat->transport_ = make_memory_transport(seat->network_, {"profile", "", kWireVersion, {0}, 0},
+                                             seat->mailbox_);
+    Device* const device = seat->made_.compute.get();
+    seat->runner_.emplace(Machine{seat->transport_.get(), device, device, &seat->mailbox_,
+                                  &monotonic_clock(), seat->made_.pacer.get()});
+    return seat;
+  }
+
+  // Runs the next step.
+  Result<std::vector<Event>> step() {
+    StepInput input;
+    input.plan = plan_;
+    input.self = {0};
+    input.step = step_++;
+    input.limits.silence = kOpLimit;
+    return runner_->run_step(input);
+  }
+  // Begins the next step without running it: run() runs single ops of it.
+  Status begin() {
+    const auto begun = device().begin(step_);
+    return begun.ok() ? ok() : Status(begun.error());
+  }
+  Status run(const Op& op) {
+    if (Status started = device().start(op, {}, fresh_ticket()); !started.ok()) return started;
+    const auto done = mailbox_.wait(kOpLimit);
+    return done.ok() ? done.value().status : Status(done.error());
+  }
+  void discard_after(const Op& op) {
+    for (const Value& value : effect_of(op, stage_count()).free) device().discard(value);
+  }
+  Device& device() { return *made_.compute; }
+  int32_t stage_count() const { return static_cast<int32_t>(plan_->stages.size()); }
+
+ private:
+  explicit Seat(const Plan& plan) : plan_(&plan) {}
+  const Plan* plan_;
+  QueueMailbox mailbox_;  // must outlive all that report to it
+  MemoryNetwork network_;
+  WorkerCompute made_;
+  std::unique_ptr<Transport> transport_;
+  std::optional<Runner> runner_;
+  int64_t step_ = 0;
+};
+
+// The bytes of all layers, at one number of rows.
+struct LayerBytes {
+  std::vector<Bytes> activation, stash, parameters;
+  Bytes kept;  // of all layers, between steps
+};
+
+// Runs one micro-batch op by op, and looks at the memory after each.
+Status run_for_bytes(Seat& seat, const MemoryCount& memory, LayerBytes& bytes) {
+  if (Status begun = seat.begin(); !begun.ok()) return begun;
+  const int32_t count = seat.stage_count();
+  const auto op_of = [](OpKind kind, int32_t stage) {
+    Op op;
+    op.kind = kind;
+    op.stage = {stage};
+    op.micro = {0};
+    return op;
+  };
+  for (int32_t s = 0; s < count; ++s) {
+    const Op op = op_of(OpKind::Forward, s);
+    const Bytes before = memory.use().now;
+    if (Status ran = seat.run(op); !ran.ok()) return ran;
+    bytes.stash.push_back(memory.use().now - before);
+    Bytes output;
+    if (s + 1 < count) {
+      const auto held = seat.device().bytes({ValueKind::Activation, -1, {s}, {0}});
+      if (!held.ok()) return held.error();
+      output = {static_cast<int64_t>(held.value().size())};
+    }
+    bytes.activation.push_back(output);
+    seat.discard_after(op);
+  }
+  for (int32_t s = count - 1; s >= 0; --s) {
+    for (const OpKind kind : {OpKind::BackwardInput, OpKind::BackwardWeight}) {
+      const Op op = op_of(kind, s);
+      if (Status ran = seat.run(op); !ran.ok()) return ran;
+      seat.discard_after(op);
+    }
+  }
+  return ok();
+}
+
+// The bytes of the weights of a stage: its state is units of one element each, behind one unit for
+// the number of updates.
+Bytes parameters_of(const Device& device, int32_t stage) {
+  const int64_t units = device.state_bytes({stage}) / device.state_unit({stage}) - 1;
+  return {units * kFloat};
+}
+
+LayerBytes paced_bytes(const Job& job, size_t layers) {
+  LayerBytes bytes;
+  bytes.activation.assign(layers, {job.device.message_bytes});
+  bytes.activation.back() = {};
+  bytes.stash = bytes.activation;
+  bytes.parameters.assign(layers, {job.device.parameter_bytes});
+  bytes.kept = {job.device.parameter_bytes * static_cast<int64_t>(layers)};
+  return bytes;
+}
+
+Bytes of_one_row(Bytes bytes, int32_t rows) { return {(bytes.count + rows - 1) / rows}; }
+
+// All that is measured.
+class Measurement {
+ public:
+  Measurement(const LayerWork& work, const RealDevice& real)
+      : work_(work),
+        real_(real),
+        paced_(work.job.device.kind == "paced"),
+        rows_(paced_ ? std::vector<int32_t>{work.job.parallel.micro_rows}
+                     : measured_rows(work.job.parallel.micro_rows)),
+        apart_(rows_.size()),
+        whole_(rows_.size()) {
+    for (StageTimes& times : apart_) times.of.resize(work.apart.stages.size());
+    for (StageTimes& times : whole_) times.of.resize(work.whole.stages.size());
+  }
+
+  Status run() {
+    const auto turns = static_cast<int64_t>(rows_.size()) * kTurns;
+    const Duration begin = monotonic_clock().now();
+    for (int64_t turn = 0; turn < turns; ++turn) {
+      // The largest number of rows comes first: if it does not fit into memory, that shows at once.
+      const size_t index = rows_.size() - 1 - static_cast<size_t>(turn) % rows_.size();
+      const Duration end = begin + work_.limit * (turn + 1) / turns;
+      if (Status measured = measure(index, end, turn == 0); !measured.ok()) return measured;
+    }
+    return ok();
+  }
+
+  ModelProfile result() const {
+    ModelProfile profile;
+    profile.rows = rows_;
+    const std::array<Duration, kUpdate> constant = {
+        constant_of(kForward), constant_of(kBackwardInput), constant_of(kBackwardWeight)};
+    // A micro-batch passes a stage in two ops, if the backward is not split.
+    profile.op = (constant[kForward] + constant[kBackwardInput] + constant[kBackwardWeight]) / 2 +
+                 median_of(between());
+    int64_t parameters = 0;
+    for (const Bytes bytes : bytes_.parameters) parameters += bytes.count;
+    const double beside =
+        parameters == 0
+            ? 0
+            : static_cast<double>(bytes_.kept.count) / static_cast<double>(parameters) - 1;
+    const std::vector<std::string> names = layer_names(work_.job.model);
+    const int32_t rows = rows_.back();
+    for (size_t l = 0; l < work_.apart.stages.size(); ++l) {
+      LayerProfile layer;
+      layer.name = names[l];
+      for (const StageTimes& times : apart_) {
+        const auto& parts = times.of[l];
+        layer.forward.push_back(without(parts[kForward], constant[kForward]));
+        layer.backward_input.push_back(without(parts[kBackwardInput], constant[kBackwardInput]));
+        layer.backward_weight.push_back(without(parts[kBackwardWeight], constant[kBackwardWeight]));
+        for (const Part part : {kForward, kBackwardInput, kBackwardWeight}) {
+          layer.spread = std::max(layer.spread, spread_of(parts[part]));
+        }
+      }
+      layer.update = update_of(l);
+      layer.activation = of_one_row(bytes_.activation[l], rows);
+      layer.stash = of_one_row(bytes_.stash[l], rows);
+      layer.parameters = bytes_.parameters[l];
+      layer.optimizer = {std::max<int64_t>(
+          0, std::llround(beside * static_cast<double>(bytes_.parameters[l].count)))};
+      profile.layers.push_back(std::move(layer));
+    }
+    return profile;
+  }
+
+ private:
+  // A turn of one number of rows.
+  Status measure(size_t index, Duration end, bool first) {
+    Job job = work_.job;
+    job.parallel.micro_rows = rows_[index];
+    // A counter of the host's memory counts what is allocated after it is there.
+    MemoryCount* memory = !paced_ && job.device.kind == "cpu" ? real_.memory(job.device) : nullptr;
+    const Bytes before = memory != nullptr ? memory->use().now : Bytes{};
+    auto apart = Seat::make(job, work_.apart, real_);
+    if (!apart.ok()) return apart.error();
+    if (auto events = apart.value()->step(); !events.ok()) return events.error();
+    if (first && paced_) bytes_ = paced_bytes(job, work_.apart.stages.size());
+    if (first && !paced_) {
+      if (memory == nullptr) memory = real_.memory(job.device);
+      bytes_.kept = memory->use().now - before;
+      if (Status seen = run_for_bytes(*apart.value(), *memory, bytes_); !seen.ok()) return seen;
+      for (int32_t s = 0; s < apart.value()->stage_count(); ++s) {
+        bytes_.parameters.push_back(parameters_of(apart.value()->device(), s));
+      }
+    }
+    auto whole = Seat::make(job, work_.whole, real_);
+    if (!whole.ok()) return whole.error();
+    for (int step = -kWarmUps;; ++step) {
+      const bool looks = step > 0 && step % kStepsBetweenLooks == 0;
+      if (looks && apart_[index].is_certain() && whole_[index].is_certain()) return ok();
+      if (step >= kLeastSteps && monotonic_clock().now() >= end) return ok();
+      const auto some = apart.value()->step();
+      if (!some.ok()) return some.error();
+      const auto all = whole.value()->step();
+      if (!all.ok()) return all.error();
+      if (step < 0) continue;
+      apart_[index].add(some.value());
+      whole_[index].add(all.value());
+    }
+  }
+
+  // What a pass of this kind takes beside its layers: the median over the numbers of rows.
+  Duration constant_of(Part part) const {
+    const auto layers = static_cast<int64_t>(work_.apart.stages.size());
+    Times found;
+    for (size_t r = 0; layers > 1 && r < rows_.size(); ++r) {
+      Duration sum{};
+      for (const auto& parts : apart_[r].of) sum += median_of(parts[part]);
+      found.push_back((sum - median_of(whole_[r].of[0][part])) / (layers - 1));
+    }
+    return std::max(median_of(std::move(found)), Duration::zero());
+  }
+  // The times between two ops, of all steps.
+  Times between() const {
+    Times all;
+    for (const StageTimes& times : whole_) {
+      all.insert(all.end(), times.between.begin(), times.between.end());
+    }
+    return all;
+  }
+  static Duration without(const Times& times, Duration constant) {
+    return std::max(median_of(times) - constant, Duration::zero());
+  }
+  // The update does not depend on the rows.
+  Duration update_of(size_t layer) const {
+    Times all;
+    for (const StageTimes& times : apart_) {
+      const Times& some = times.of[layer][kUpdate];
+      all.insert(all.end(), some.begin(), some.end());
+    }
+    return median_of(std::move(all));
+  }
+
+  const LayerWork& work_;
+  const RealDevice& real_;
+  const bool paced_;
+  const std::vector<int32_t> rows_;
+  std::vector<StageTimes> apart_, whole_;  // by index of rows_
+  LayerBytes bytes_;                       // at the largest number of rows
+};
+
+}  // namespace
+
+Job alone(Job job, int32_t micros) {
+  const int32_t layers = cut_layers(job.model), stages = job.parallel.stages;
+  job.parallel.stages = job.parallel.pipelines = 1;
+  job.parallel.chunks = 0;
+  job.parallel.micros = micros;
+  job.parallel.split_backward = true;
+  job.parallel.plan.clear();
+  job.parallel.schedule.clear();
+  job.parallel.holders.clear();
+  job.model.tied = false;  // one worker cannot hold the weight as two stages do
+  job.network.send = "offloaded";
+  job.faults.clear();
+  job.resilience.copies = 0;
+  // A paced device's settings are of the stages of a pipeline, which are alike.
+  for (auto* lengths :
+       {&job.device.forward_ms, &job.device.backward_input_ms, &job.device.backward_weight_ms}) {
+    lengths->assign(1, lengths->front() * stages);
+  }
+  job.device.parameter_bytes =
+      std::max(kFloat, job.device.parameter_bytes * stages / layers / kFloat * kFloat);
+  return job;
+}
+
+std::vector<int32_t> measured_rows(int32_t rows) {
+  std::vector<int32_t> all;
+  for (int32_t some = rows; some > 1; some = (some + 1) / 2) all.push_back(some);
+  all.push_back(1);
+  std::reverse(all.begin(), all.end());
+  return all;
+}
+
+std::vector<std::string> layer_names(const ModelSettings& model) {
+  std::vector<std::string> names;
+  if (model.kind == "gpt") names.push_back("embedding");
+  for (int32_t l = 0; l < model.layers; ++l) {
+    names.push_back(cat(model.kind == "gpt" ? "block " : "hidden layer ", l));
+  }
+  names.push_back("head");
+  CHECK(static_cast<int32_t>(names.size()) == cut_layers(model), "a name for each layer");
+  return names;
+}
+
+Result<ModelProfile> measure_layers(const LayerWork& work, const RealDevice& real) {
+  Measurement measurement(work, real);
+  if (Status ran = measurement.run(); !ran.ok()) return ran.error();
+  ModelProfile profile = measurement.result();
+  profile.name = work.job.name;
+  // The second copy of a tied weight counts for the last layer, too.
+  if (work.tied) profile.tied = {kVocabulary * work.job.model.width * kFloat};
+  return profile;
+}
+
+}  // namespace tenuto
