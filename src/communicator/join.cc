@@ -213,6 +213,17 @@ Result<std::unique_ptr<ReadyServer>> start_ready_server(UcxSettings wire, Hello 
   return ReadyServer::make(make_wire, members);
 }
 
+// Ends the wire if the members do not meet: messages that have not ended use the meeting's memory
+// until the wire is gone.
+template <class Wire>
+Status meet_over(const JoinSettings& settings, std::unique_ptr<Wire>& wire, Mailbox& mailbox,
+                 const Address& desk) {
+  Meeting meeting(settings, *wire, mailbox, desk);
+  Status met = meeting.meet();
+  if (!met.ok()) wire.reset();
+  return met;
+}
+
 }  // namespace
 
 Status Joined::leave(Duration limit) {
@@ -255,13 +266,13 @@ Result<std::unique_ptr<Joined>> join(const JoinSettings& settings) {
       desk = joined->server_->address();
     }
   }
-  // Messages that have not ended use the meeting's memory until the wire is gone.
-  auto meeting = std::make_unique<Meeting>(settings, *joined->wire_, joined->mailbox_, desk);
-  if (const Status status = meeting->meet(); !status.ok()) {
-    joined->wire_.reset();
-    return status.error();
-  }
+  const Status met = meet_over(settings, joined->wire_, joined->mailbox_, desk);
+  if (!met.ok()) return met.error();
   return joined;
+}
+
+Status meet(const JoinSettings& settings, std::unique_ptr<Transport>& wire, Mailbox& mailbox) {
+  return meet_over(settings, wire, mailbox, {});
 }
 
 }  // namespace tenuto

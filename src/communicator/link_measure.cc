@@ -1,0 +1,466 @@
+#include "communicator/link_measure.h"
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+#include <map>
+#include <optional>
+#include <set>
+#include <span>
+#include <type_traits>
+#include <utility>
+
+#include "base/clock.h"
+#include "base/quantile.h"
+#include "base/text.h"
+#include "runtime/worker.h"
+
+namespace tenuto {
+namespace {
+
+constexpr WorkerId kHub{0};
+// Round trips, and how many of them come first and do not count.
+constexpr int32_t kPings = 48, kPingWarmUps = 8;
+// A message of a batch has at least so many bytes, and at most so many.
+constexpr int64_t kLeastBytes = 16 << 10, kMostBytes = 4 << 20;
+// Messages of a large batch. A small one has one message.
+constexpr int32_t kBatch = 5;
+// Messages grow until a large batch takes this long.
+constexpr Duration kLeastTime = std::chrono::milliseconds(20);
+// How often each batch is measured.
+constexpr int32_t kRepeats = 7;
+// What each member of a ring sends takes about so long, in so many messages, so often.
+constexpr double kRingSeconds = 0.05;
+constexpr int32_t kRingMessages = 8, kRingRepeats = 3;
+// How long a wait of the hub may last.
+constexpr Duration kSilence = std::chrono::seconds(60);
+// How long calls that are under way are waited for after an error.
+constexpr Duration kRetire = std::chrono::seconds(5);
+
+// Names of messages; the tag also has the number of the round, and of the message.
+enum Name : uint64_t { kCommand, kReport, kPing, kPong, kGo, kData };
+
+Tag tag_of(int64_t round, Name name, int64_t number = 0) {
+  return {-2, round, (static_cast<uint64_t>(number) << 4) | name};
+}
+
+// What the hub tells a worker; each is sent as it is in memory.
+enum class Task : int32_t { Nothing, Pair, Ring, End };
+struct Command {
+  Task task = Task::Nothing;
+  int32_t begins = 0;        // Pair: this worker sends the pings and then receives first
+  int32_t to = 0, from = 0;  // places of the peers; Pair: both the same
+  int64_t bytes = 0;         // Ring: of a message
+};
+struct Report {
+  int64_t latency = 0;  // ns; Pair: measured by the one that begins
+  double rate = 0;      // bytes/s of what came in
+  double spread = 0;
+};
+struct Go {
+  int64_t bytes = 0;
+  int32_t count = 0, unused = 0;  // of messages; 0 = all is measured
+};
+
+template <class Form>
+std::span<const std::byte> bytes_of(const Form& form) {
+  static_assert(std::is_trivially_copyable_v<Form>);
+  return std::as_bytes(std::span(&form, 1));
+}
+template <class Form>
+std::span<std::byte> buffer_of(Form& form) {
+  static_assert(std::is_trivially_copyable_v<Form>);
+  return std::as_writable_bytes(std::span(&form, 1));
+}
+
+// The calls of one measurement. None is under way after the destructor, so that their memory may
+// end behind it.
+class Calls {
+ public:
+  // A wait lasts `silence` at most, and not beyond `end`.
+  Calls(Transport& transport, Mailbox& mailbox, Duration silence, Duration end = Duration::max())
+      : transport_(transport), mailbox_(mailbox), silence_(silence), end_(end) {}
+  ~Calls() {
+    std::set<WorkerId> peers;
+    for (const auto& [ticket, peer] : open_) peers.insert(peer);
+    for (const WorkerId peer : peers) (void)transport_.drop(peer);
+    const Duration until = monotonic_clock().now() + kRetire;
+    while (!open_.empty() && monotonic_clock().now() < until) {
+      const auto done = mailbox_.wait(kRetire);
+      if (done.ok()) open_.erase(done.value().ticket);
+    }
+  }
+  Calls(const Calls&) = delete;
+  Calls& operator=(const Calls&) = delete;
+
+  Ticket send(WorkerId to, Tag tag, std::span<const std::byte> bytes) {
+    const Ticket ticket = fresh_ticket();
+    return opened(to, ticket, transport_.send(to, tag, bytes, {}, ticket));
+  }
+  Ticket recv(WorkerId from, Tag tag, std::span<std::byte> bytes) {
+    const Ticket ticket = fresh_ticket();
+    return opened(from, ticket, transport_.recv(from, tag, bytes, ticket));
+  }
+  // Waits for the end of a call, and returns when it was.
+  Result<Duration> wait(Ticket ticket) {
+    while (!failed_ && open_.contains(ticket)) hear();
+    if (failed_) return *failed_;
+    const auto found = ended_.find(ticket);
+    return found == ended_.end() ? Duration{} : found->second;
+  }
+  // Waits for the ends of all calls.
+  Status wait_all() {
+    while (!failed_ && !open_.empty()) hear();
+    return failed_ ? Status(*failed_) : ok();
+  }
+
+ private:
+  Ticket opened(WorkerId peer, Ticket ticket, const Status& status) {
+    if (status.ok()) {
+      open_[ticket] = peer;
+    } else if (!failed_) {
+      failed_ = status.error();
+    }
+    return ticket;
+  }
+  static std::string name_of(WorkerId place) {
+    return place == kHub ? std::string("tenuto profile") : cat("worker ", place.value - 1);
+  }
+  void hear() {
+    const Duration now = monotonic_clock().now();
+    const auto done = mailbox_.wait(std::max(Duration::zero(), std::min(silence_, end_ - now)));
+    if (!done.ok()) {
+      failed_ = Error{Code::Timeout, Reach::Job,
+                      cat("the links were not measured in time: ", name_of(open_.begin()->second),
+                          " has not answered; give more --seconds")};
+      return;
+    }
+    const Done& report = done.value();
+    const auto found = open_.find(report.ticket);
+    if (!report.status.ok() && (found != open_.end() || report.ticket == kNoTicket)) {
+      const WorkerId peer = found != open_.end() ? found->second : report.peer;
+      failed_ = Error{
+          Code::Disconnected, Reach::Worker,
+          cat(name_of(peer), " is lost while links are measured: ", report.status.error().message)};
+    }
+    if (found == open_.end()) return;
+    ended_[report.ticket] = report.finish;
+    open_.erase(found);
+  }
+
+  Transport& transport_;
+  Mailbox& mailbox_;
+  const Duration silence_, end_;
+  std::map<Ticket, WorkerId> open_;
+  std::map<Ticket, Duration> ended_;
+  std::optional<Error> failed_;
+};
+
+double seconds_of(Duration time) { return to_milliseconds(time) / 1000; }
+
+// One worker's part of a command.
+class Probe {
+ public:
+  Probe(Transport& transport, Mailbox& mailbox, Duration silence, int64_t round,
+        const Command& command)
+      : transport_(transport),
+        mailbox_(mailbox),
+        silence_(silence),
+        round_(round),
+        command_(command) {}
+
+  Result<Report> run() {
+    if (command_.task == Task::Pair) return pair();
+    if (command_.task == Task::Ring) return ring();
+    return report_;
+  }
+
+ private:
+  Result<Report> pair() {
+    const WorkerId peer{command_.to};
+    if (Status pinged = command_.begins != 0 ? ping(peer) : answer(peer); !pinged.ok()) {
+      return pinged.error();
+    }
+    for (const bool receives : {command_.begins != 0, command_.begins == 0}) {
+      if (Status moved = receives ? receive(peer) : deliver(peer); !moved.ok()) {
+        return moved.error();
+      }
+    }
+    return report_;
+  }
+
+  Result<Report> ring() {
+    std::vector<std::byte> out(static_cast<size_t>(command_.bytes));
+    std::vector<std::vector<std::byte>> in(kRingMessages, out);
+    std::vector<Duration> times;
+    for (int64_t turn = 0; turn < kRingRepeats; ++turn) {
+      Go mine{command_.bytes, kRingMessages}, theirs;
+      Calls calls(transport_, mailbox_, silence_);
+      const WorkerId to{command_.to}, from{command_.from};
+      const Duration begin = monotonic_clock().now();
+      std::vector<Ticket> arrivals;
+      for (int64_t m = 0; m < kRingMessages; ++m) {
+        arrivals.push_back(
+            calls.recv(from, tag(kData, turn * kRingMessages + m), in[static_cast<size_t>(m)]));
+      }
+      calls.send(from, tag(kGo, turn), bytes_of(mine));
+      if (auto went = calls.wait(calls.recv(to, tag(kGo, turn), buffer_of(theirs))); !went.ok()) {
+        return went.error();
+      }
+      for (int64_t m = 0; m < kRingMessages; ++m) {
+        calls.send(to, tag(kData, turn * kRingMessages + m), out);
+      }
+      const auto took = last_of(calls, arrivals, begin);
+      if (!took.ok()) return took.error();
+      if (Status all = calls.wait_all(); !all.ok()) return all.error();
+      times.push_back(took.value());
+    }
+    const double bytes = static_cast<double>(command_.bytes) * kRingMessages;
+    report_.rate = bytes / std::max(1e-9, seconds_of(quantile(times, 0.5)));
+    return report_;
+  }
+
+  Tag tag(Name name, int64_t number) const { return tag_of(round_, name, number); }
+
+  // From `begin` to the last arrival.
+  static Result<Duration> last_of(Calls& calls, const std::vector<Ticket>& arrivals,
+                                  Duration begin) {
+    Duration last{};
+    for (const Ticket ticket : arrivals) {
+      const auto finish = calls.wait(ticket);
+      if (!finish.ok()) return finish.error();
+      last = std::max(last, finish.value());
+    }
+    return last - begin;
+  }
+
+  Status ping(WorkerId peer) {
+    std::array<int64_t, kPings> in{};
+    const int64_t out = 0;
+    std::vector<Ticket> answers;
+    std::vector<Duration> times;
+    Calls calls(transport_, mailbox_, silence_);
+    for (int64_t i = 0; i < kPings; ++i) {
+      answers.push_back(calls.recv(peer, tag(kPong, i), buffer_of(in[static_cast<size_t>(i)])));
+    }
+    for (int64_t i = 0; i < kPings; ++i) {
+      const Duration begin = monotonic_clock().now();
+      calls.send(peer, tag(kPing, i), bytes_of(out));
+      const auto back = calls.wait(answers[static_cast<size_t>(i)]);
+      if (!back.ok()) return back.error();
+      if (i >= kPingWarmUps) times.push_back(back.value() - begin);
+    }
+    report_.latency = std::max<int64_t>(0, quantile(times, 0.5).count() / 2);
+    return calls.wait_all();
+  }
+
+  Status answer(WorkerId peer) {
+    std::array<int64_t, kPings> in{};
+    const int64_t out = 0;
+    std::vector<Ticket> asked;
+    Calls calls(transport_, mailbox_, silence_);
+    for (int64_t i = 0; i < kPings; ++i) {
+      asked.push_back(calls.recv(peer, tag(kPing, i), buffer_of(in[static_cast<size_t>(i)])));
+    }
+    for (int64_t i = 0; i < kPings; ++i) {
+      if (auto came = calls.wait(asked[static_cast<size_t>(i)]); !came.ok()) return came.error();
+      calls.send(peer, tag(kPong, i), bytes_of(out));
+    }
+    return calls.wait_all();
+  }
+
+  // Receives batches, each of which it asks for.
+  Status receive(WorkerId peer) {
+    std::vector<Duration> one, several;
+    int64_t bytes = kLeastBytes;
+    while (static_cast<int32_t>(several.size()) < kRepeats) {
+      const auto first = batch(peer, bytes, 1);
+      if (!first.ok()) return first.error();
+      const auto all = batch(peer, bytes, kBatch);
+      if (!all.ok()) return all.error();
+      if (several.empty() && all.value() < kLeastTime && bytes < kMostBytes) {
+        bytes *= 4;
+        continue;
+      }
+      one.push_back(first.value());
+      several.push_back(all.value());
+    }
+    if (const auto ended = batch(peer, 0, 0); !ended.ok()) return ended.error();
+    const Duration more = quantile(several, 0.5) - quantile(one, 0.5);
+    report_.rate = static_cast<double>(bytes) * (kBatch - 1) / std::max(1e-9, seconds_of(more));
+    report_.spread = seconds_of(quantile(several, 0.75) - quantile(several, 0.25)) /
+                     std::max(1e-9, seconds_of(quantile(several, 0.5)));
+    return ok();
+  }
+
+  // Asks for a batch, and returns how long it took.
+  Result<Duration> batch(WorkerId peer, int64_t bytes, int32_t count) {
+    in_.resize(std::max(in_.size(), static_cast<size_t>(bytes) * static_cast<size_t>(count)));
+    Calls calls(transport_, mailbox_, silence_);
+    std::vector<Ticket> arrivals;
+    for (int32_t m = 0; m < count; ++m) {
+      const auto place = std::span(in_).subspan(static_cast<size_t>(bytes) * static_cast<size_t>(m),
+                                                static_cast<size_t>(bytes));
+      arrivals.push_back(calls.recv(peer, tag(kData, messages_++), place));
+    }
+    const Go go{bytes, count};
+    const Duration begin = monotonic_clock().now();
+    calls.send(peer, tag(kGo, batches_++), bytes_of(go));
+    const auto took = last_of(calls, arrivals, begin);
+    if (!took.ok()) return took.error();
+    if (Status all = calls.wait_all(); !all.ok()) return all.error();
+    return took;
+  }
+
+  // Sends the batches that the peer asks for.
+  Status deliver(WorkerId peer) {
+    std::vector<std::byte> out(kMostBytes);
+    int64_t messages = 0;
+    for (int64_t batch = 0;; ++batch) {
+      Go go;
+      Calls calls(transport_, mailbox_, silence_);
+      if (auto went = calls.wait(calls.recv(peer, tag(kGo, batch), buffer_of(go))); !went.ok()) {
+        return went.error();
+      }
+      if (go.count <= 0) return ok();
+      if (go.bytes < 0 || go.bytes > kMostBytes || go.count > kBatch) {
+        return invalid(cat("a peer asks for ", go.count, " messages of ", go.bytes, " bytes"));
+      }
+      for (int32_t m = 0; m < go.count; ++m) {
+        calls.send(peer, tag(kData, messages++),
+                   std::span(out).first(static_cast<size_t>(go.bytes)));
+      }
+      if (Status all = calls.wait_all(); !all.ok()) return all;
+    }
+  }
+
+  Transport& transport_;
+  Mailbox& mailbox_;
+  const Duration silence_;
+  const int64_t round_;
+  const Command command_;
+  std::vector<std::byte> in_;
+  int64_t messages_ = 0, batches_ = 0;  // that were asked for
+  Report report_;
+};
+
+WorkerId place_of(WorkerId worker) { return {worker.value + 1}; }
+
+using Pairs = std::vector<std::pair<WorkerId, WorkerId>>;
+
+// The pairs of round `round` of a tournament: one stays, the others move on by one seat a round.
+Pairs pairs_of(int32_t workers, int32_t round) {
+  const int32_t seats = workers + workers % 2;  // with an odd number, one of a pair is nobody
+  std::vector<int32_t> order(static_cast<size_t>(seats));
+  for (int32_t s = 1; s < seats; ++s) {
+    order[static_cast<size_t>(s)] = 1 + (s - 1 + round) % (seats - 1);
+  }
+  Pairs pairs;
+  for (int32_t s = 0; s < seats / 2; ++s) {
+    const int32_t one = order[static_cast<size_t>(s)];
+    const int32_t other = order[static_cast<size_t>(seats - 1 - s)];
+    if (std::max(one, other) < workers) {
+      pairs.push_back({{std::min(one, other)}, {std::max(one, other)}});
+    }
+  }
+  return pairs;
+}
+
+}  // namespace
+
+// A command for each worker.
+class LinkHub::Round {
+ public:
+  explicit Round(LinkHub& hub) : hub_(hub), commands_(static_cast<size_t>(hub.workers_)) {}
+  Command& of(WorkerId worker) { return commands_[static_cast<size_t>(worker.value)]; }
+  // Sends the commands, and returns the reports of all workers.
+  Result<std::vector<Report>> run() {
+    const int64_t round = hub_.rounds_++;
+    std::vector<Report> reports(commands_.size());
+    Calls calls(hub_.transport_, hub_.mailbox_, kSilence, hub_.end_);
+    for (int32_t w = 0; w < hub_.workers_; ++w) {
+      calls.send(place_of({w}), tag_of(round, kCommand), bytes_of(of({w})));
+      if (of({w}).task == Task::End) continue;
+      calls.recv(place_of({w}), tag_of(round, kReport), buffer_of(reports[static_cast<size_t>(w)]));
+    }
+    if (Status all = calls.wait_all(); !all.ok()) return all.error();
+    return reports;
+  }
+
+ private:
+  LinkHub& hub_;
+  std::vector<Command> commands_;
+};
+
+Result<LinkTable> LinkHub::measure_pairs() {
+  LinkTable table(workers_);
+  const int32_t rounds = workers_ + workers_ % 2 - 1;
+  for (int32_t r = 0; r < rounds; ++r) {
+    const Pairs pairs = pairs_of(workers_, r);
+    Round round(*this);
+    for (const auto& [one, other] : pairs) {
+      round.of(one) = {Task::Pair, 1, place_of(other).value, place_of(other).value, 0};
+      round.of(other) = {Task::Pair, 0, place_of(one).value, place_of(one).value, 0};
+    }
+    const auto reports = round.run();
+    if (!reports.ok()) return reports.error();
+    for (const auto& [one, other] : pairs) {
+      const Report& ones = reports.value()[static_cast<size_t>(one.value)];
+      const Report& others = reports.value()[static_cast<size_t>(other.value)];
+      table.at(other, one) = {{Duration(ones.latency), ones.rate}, ones.spread};
+      table.at(one, other) = {{Duration(ones.latency), others.rate}, others.spread};
+      count_item(watch_);
+    }
+  }
+  return table;
+}
+
+Result<double> LinkHub::measure_ring(const std::vector<WorkerId>& ring, const LinkTable& pairs) {
+  double slowest = 0;
+  for (size_t i = 0; i < ring.size(); ++i) {
+    const double rate = pairs.at(ring[i], ring[(i + 1) % ring.size()]).link.bytes_per_second;
+    slowest = i == 0 ? rate : std::min(slowest, rate);
+  }
+  const auto bytes = static_cast<int64_t>(slowest * kRingSeconds / kRingMessages);
+  Round round(*this);
+  for (size_t i = 0; i < ring.size(); ++i) {
+    const WorkerId next = ring[(i + 1) % ring.size()];
+    const WorkerId before = ring[(i + ring.size() - 1) % ring.size()];
+    round.of(ring[i]) = {Task::Ring, 0, place_of(next).value, place_of(before).value,
+                         std::clamp(bytes, kLeastBytes, kMostBytes)};
+  }
+  const auto reports = round.run();
+  if (!reports.ok()) return reports.error();
+  double least = 0;
+  for (size_t i = 0; i < ring.size(); ++i) {
+    const double rate = reports.value()[static_cast<size_t>(ring[i].value)].rate;
+    least = i == 0 ? rate : std::min(least, rate);
+  }
+  return least;
+}
+
+Status LinkHub::finish() {
+  Round round(*this);
+  for (int32_t w = 0; w < workers_; ++w) round.of({w}).task = Task::End;
+  const auto told = round.run();
+  return told.ok() ? ok() : Status(told.error());
+}
+
+Status serve_measuring(Transport& transport, Mailbox& mailbox, Duration silence) {
+  for (int64_t round = 0;; ++round) {
+    Command command;
+    {
+      Calls calls(transport, mailbox, silence);
+      const auto came = calls.wait(calls.recv(kHub, tag_of(round, kCommand), buffer_of(command)));
+      if (!came.ok()) return came.error();
+    }
+    if (command.task == Task::End) return ok();
+    const auto report = Probe(transport, mailbox, silence, round, command).run();
+    if (!report.ok()) return report.error();
+    Calls calls(transport, mailbox, silence);
+    calls.send(kHub, tag_of(round, kReport), bytes_of(report.value()));
+    if (Status sent = calls.wait_all(); !sent.ok()) return sent;
+  }
+}
+
+}  // namespace tenuto
