@@ -20,6 +20,7 @@ void add_collective_command(CLI::App& app, Chosen chosen);
 void add_completion_command(CLI::App& app, Chosen chosen);
 void add_doctor_command(CLI::App& app, Chosen chosen);
 void add_plan_command(CLI::App& app, Chosen chosen);
+void add_profile_command(CLI::App& app, Chosen chosen);
 void add_schedule_command(CLI::App& app, Chosen chosen);
 void add_simulate_command(CLI::App& app, Chosen chosen);
 

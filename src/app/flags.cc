@@ -168,6 +168,20 @@ CLI::Option* path_flag(CLI::App& app, const std::string& name, std::string& targ
   });
 }
 
+Result<std::vector<std::string>> overrides_in(const std::vector<std::string>& extras) {
+  std::vector<std::string> overrides;
+  for (const std::string& extra : extras) {
+    const size_t equals = extra.find('=');
+    const size_t dot = extra.find('.');
+    if (extra.rfind("--", 0) != 0 || equals == std::string::npos || dot > equals) {
+      return invalid(cat("unknown argument '", extra,
+                         "': settings of the job are given as --section.key=value"));
+    }
+    overrides.push_back(extra.substr(2));
+  }
+  return overrides;
+}
+
 int exit_code_of_command(const Error& error) {
   if (error.code == Code::Exhausted && error.reach == Reach::Call) return 1;
   return error.code == Code::Invalid && error.reach == Reach::Call ? 2 : 3;

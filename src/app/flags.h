@@ -75,6 +75,12 @@ CLI::Option* list_flag(CLI::App& app, const std::string& name, std::vector<std::
 CLI::Option* path_flag(CLI::App& app, const std::string& name, std::string& target,
                        const std::string& help);
 
+// The settings among the arguments that no flag takes: "--section.key=value" as
+// "section.key=value".
+//
+// Errors: Invalid/Call  any other argument
+Result<std::vector<std::string>> overrides_in(const std::vector<std::string>& extras);
+
 // The exit code of an error: 1 = out of memory, 2 = wrong flags or an unreadable file, 3 = the plan
 // is refused.
 int exit_code_of_command(const Error& error);

@@ -49,21 +49,6 @@ int become(const Result<std::string>& program, const std::vector<std::string>& a
   return fail(cat("cannot start ", program.value(), ": ", std::strerror(failure)), 1);
 }
 
-// "--section.key=value" as "section.key=value"; anything else is refused.
-Result<std::vector<std::string>> overrides_in(const std::vector<std::string>& extras) {
-  std::vector<std::string> overrides;
-  for (const std::string& extra : extras) {
-    const size_t equals = extra.find('=');
-    const size_t dot = extra.find('.');
-    if (extra.rfind("--", 0) != 0 || equals == std::string::npos || dot > equals) {
-      return invalid(cat("unknown argument '", extra,
-                         "': settings of the job are given as --section.key=value"));
-    }
-    overrides.push_back(extra.substr(2));
-  }
-  return overrides;
-}
-
 int print_config(const TrainOptions& options) {
   const Result<LoadedJob> loaded = load_effective_job(options.job_file, options.overrides);
   if (!loaded.ok()) return fail(loaded.error().message, kUsage);
@@ -290,6 +275,7 @@ int run(int count, char** arguments) {
   std::function<int()> action;
   const Chosen chosen = [&action](std::function<int()> what) { action = std::move(what); };
   add_train_commands(app, chosen);
+  add_profile_command(app, chosen);
   add_plan_command(app, chosen);
   add_simulate_command(app, chosen);
   add_schedule_command(app, chosen);

@@ -19,6 +19,7 @@
 #include <vector>
 
 #include "app/flags.h"
+#include "app/profile_worker.h"
 #include "app/real_device.h"
 #include "base/last_words.h"
 #include "base/standard_output.h"
@@ -138,6 +139,21 @@ int run_program(int count, char** arguments) {
   sample->add_option("--temperature", request.sampling.temperature, "0 = always the likeliest");
   sample->add_option("--seed", request.sampling.seed, "of the random choices");
   sample->add_option("--step", request.step, "of the checkpoint; -1 = the newest");
+  tenuto::LayersTask layers;
+  CLI::App* measure = app.add_subcommand("profile-layers", "measure a job's model");
+  measure->add_option("--job-file", layers.job_file, "the job")->required();
+  measure->add_option("--out", layers.out, "the model file to write")->required();
+  measure->add_option("--seconds", layers.seconds, "how long to measure");
+  measure->add_option("--parent", parent, "end when this process ends; 0 = none");
+  tenuto::LinksTask links;
+  CLI::App* probe =
+      app.add_subcommand("profile-links", "measure links with others (token in TENUTO_TOKEN)");
+  probe->add_option("--job-file", links.job_file, "the job")->required();
+  probe->add_option("--hub", links.hub, "host:port of the process that says what to do")
+      ->required();
+  probe->add_option("--worker", links.worker, "number of this worker, from 0")->required();
+  probe->add_option("--workers", links.workers, "how many there are")->required();
+  probe->add_option("--parent", parent, "end when this process ends; 0 = none");
   bool describe = false;
   app.add_flag("--describe", describe, "print versions and devices");
   try {
@@ -149,7 +165,7 @@ int run_program(int count, char** arguments) {
   }
   std::signal(SIGPIPE, SIG_IGN);
   std::signal(SIGXFSZ, SIG_IGN);
-  if (describe || (!sample->parsed() && !run->parsed())) {
+  if (describe || app.get_subcommands().empty()) {
     std::printf("%s\n", tenuto::device_description().c_str());
     return 0;
   }
@@ -161,8 +177,13 @@ int run_program(int count, char** arguments) {
   }
   if (!tie_to_parent(parent)) return 1;
   const char* token = std::getenv("TENUTO_TOKEN");
-  worker.token = token == nullptr ? "" : token;
+  worker.token = links.token = token == nullptr ? "" : token;
   unsetenv("TENUTO_TOKEN");
+  if (measure->parsed() || probe->parsed()) {
+    const tenuto::Status done =
+        measure->parsed() ? tenuto::measure_layers_of(layers) : tenuto::measure_links_with(links);
+    return done.ok() ? 0 : say(done.error().message, 1);
+  }
   return run_worker(worker, parent);
 }
 

@@ -54,6 +54,16 @@ std::vector<std::string> with_number(const std::vector<std::string>& words, Work
   return all;
 }
 
+// The words by which a worker takes part in a run.
+std::vector<std::string> run_task(const LaunchSettings& settings, WorkerId worker,
+                                  int32_t incarnation) {
+  std::vector<std::string> words = {"run",       "--coordinator", settings.coordinator,
+                                    "--job",     settings.job,    "--worker",
+                                    cat(worker), "--incarnation", cat(incarnation)};
+  if (!settings.tls.empty()) words.insert(words.end(), {"--tls", settings.tls});
+  return words;
+}
+
 std::vector<char*> pointers(std::vector<std::string>& texts) {
   std::vector<char*> all;
   for (std::string& text : texts) all.push_back(text.data());
@@ -160,11 +170,12 @@ Status Launcher::start_again(WorkerId worker) {
 Status Launcher::start_one(WorkerId worker, int32_t incarnation) {
   const std::string log = cat(settings_.directory, "/worker-", worker, ".log");
   std::vector<std::string> arguments = with_number(settings_.prefix, worker);
-  arguments.insert(
-      arguments.end(),
-      {settings_.program, "run", "--coordinator", settings_.coordinator, "--job", settings_.job,
-       "--worker", cat(worker), "--incarnation", cat(incarnation), "--parent", cat(getpid())});
-  if (!settings_.tls.empty()) arguments.insert(arguments.end(), {"--tls", settings_.tls});
+  arguments.push_back(settings_.program);
+  const std::vector<std::string> task = settings_.task.empty()
+                                            ? run_task(settings_, worker, incarnation)
+                                            : with_number(settings_.task, worker);
+  arguments.insert(arguments.end(), task.begin(), task.end());
+  arguments.insert(arguments.end(), {"--parent", cat(getpid())});
   std::vector<std::string> environment = environment_with({"TENUTO_TOKEN=" + settings_.token});
   std::error_code no_log;
   const auto said = static_cast<int64_t>(std::filesystem::file_size(log, no_log));

@@ -1,0 +1,410 @@
+#include "app/profile_command.h"
+
+#include <poll.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <atomic>
+#include <charconv>
+#include <filesystem>
+#include <memory>
+#include <optional>
+#include <set>
+#include <thread>
+#include <utility>
+
+#include "app/commands.h"
+#include "app/config.h"
+#include "app/flags.h"
+#include "app/profile_report.h"
+#include "app/profile_worker.h"
+#include "app/waiting_line.h"
+#include "app/worker_program.h"
+#include "base/clock.h"
+#include "base/file.h"
+#include "base/sentence.h"
+#include "base/text.h"
+#include "communicator/join.h"
+#include "communicator/link_measure.h"
+#include "monitor/topology.h"
+#include "run/launch.h"
+#include "run/supervise.h"
+#include "run/token.h"
+#include "world/cluster_file.h"
+#include "world/fault.h"
+#include "world/load.h"
+
+namespace tenuto {
+
+namespace {
+
+namespace fs = std::filesystem;
+
+// Beside the time that measurements may take: for a worker to start, read its data and make the
+// model at every number of rows, and to run the steps that are measured in any case.
+constexpr Duration kStartLimit = std::chrono::minutes(10);
+// How long workers may take to end when all is measured.
+constexpr Duration kEndLimit = std::chrono::seconds(10);
+
+// A folder for the workers' logs and files, which is removed at the end, also when a signal ends
+// this process.
+class Scratch {
+ public:
+  // Errors: Invalid/Job  it cannot be made
+  static Result<std::unique_ptr<Scratch>> make() {
+    std::error_code failure;
+    std::string name = (fs::temp_directory_path(failure) / "tenuto-profile-XXXXXX").string();
+    if (failure || ::mkdtemp(name.data()) == nullptr) {
+      return write_error(name, failure ? failure.value() : errno);
+    }
+    return std::unique_ptr<Scratch>(new Scratch(std::move(name)));
+  }
+  ~Scratch() {
+    leaving_ = true;
+    ::pthread_kill(thread_.native_handle(), SIGUSR1);
+    thread_.join();
+    remove();
+  }
+  Scratch(const Scratch&) = delete;
+  Scratch& operator=(const Scratch&) = delete;
+  std::string file(const std::string& name) const { return cat(path_, "/", name); }
+  const std::string& path() const { return path_; }
+
+ private:
+  explicit Scratch(std::string path) : path_(std::move(path)), thread_([this] { listen(); }) {}
+  void remove() {
+    std::error_code ignored;
+    fs::remove_all(path_, ignored);
+  }
+  // The signals are claimed, so they come here. The kernel ends the workers with this process.
+  void listen() {
+    sigset_t signals;
+    sigemptyset(&signals);
+    for (const int one : {SIGINT, SIGTERM, SIGHUP, SIGUSR1}) sigaddset(&signals, one);
+    int number = 0;
+    while (!leaving_) {
+      if (::sigwait(&signals, &number) != 0 || number == SIGUSR1) continue;
+      remove();
+      ::_exit(128 + number);
+    }
+  }
+
+  const std::string path_;
+  std::atomic<bool> leaving_ = false;
+  std::thread thread_;
+};
+
+// A paced device has one length for each kind of op, or one for each stage.
+Status check_lengths(const DeviceSettings& device) {
+  if (device.kind != "paced") return ok();
+  for (const auto* lengths :
+       {&device.forward_ms, &device.backward_input_ms, &device.backward_weight_ms}) {
+    if (std::set<double>(lengths->begin(), lengths->end()).size() <= 1) continue;
+    return invalid(
+        "device.forward_ms, backward_input_ms and backward_weight_ms have different numbers for "
+        "the stages of a paced device, and no times of layers follow from them: give one number "
+        "for all stages, or measure the links alone with --links-only");
+  }
+  return ok();
+}
+
+Result<Job> read_job(const ProfileOptions& options) {
+  Result<LoadedJob> loaded = load_effective_job(options.job_file, options.overrides);
+  if (!loaded.ok()) return loaded.error();
+  Job job = std::move(loaded.value().job);
+  if (job.network.transport != "ucx") {
+    return invalid(cat("network.transport is '", job.network.transport,
+                       "', which connects threads of one process, but `tenuto profile` starts "
+                       "processes: use 'ucx'"));
+  }
+  if (!options.links_only) {
+    if (Status right = check_lengths(job.device); !right.ok()) return right.error();
+  }
+  return job;
+}
+
+// What a worker said last, if one has ended in an error.
+std::optional<std::string> last_words(Launcher& launcher) {
+  for (const Exited& exited : launcher.reap()) {
+    if (exited.signalled) {
+      return cat("the process of worker ", exited.worker, " was ended by signal ", exited.number);
+    }
+    if (exited.number == 0) continue;
+    std::string said = exited.last_words;
+    constexpr std::string_view kName = "tenuto: ";
+    if (said.rfind(kName, 0) == 0) said.erase(0, kName.size());
+    return said.empty() ? cat("the process of worker ", exited.worker, " ended with exit code ",
+                              exited.number)
+                        : said;
+  }
+  return std::nullopt;
+}
+
+Error failed(const std::string& sentence) { return {Code::Disconnected, Reach::Job, sentence}; }
+
+// Waits until all workers have ended well.
+Status await_end(Launcher& launcher, Duration limit) {
+  const Duration end = monotonic_clock().now() + limit;
+  while (true) {
+    if (const auto said = last_words(launcher)) return failed(*said);
+    if (launcher.alive() == 0) return ok();
+    if (monotonic_clock().now() >= end) {
+      return Error{
+          Code::Timeout, Reach::Job,
+          cat("the measurement has not ended within ", fixed(to_milliseconds(limit) / 1000, 0),
+              " s: take a smaller model or fewer rows, or another machine")};
+    }
+    std::vector<pollfd> waits;
+    for (const int descriptor : launcher.descriptors()) waits.push_back({descriptor, POLLIN, 0});
+    ::poll(waits.data(), waits.size(), 100);
+  }
+}
+
+// The settings of both kinds of workers.
+Result<LaunchSettings> launch_settings(const Job& job, const Scratch& scratch, bool torch) {
+  Result<std::string> program = torch ? find_torch_worker() : find_paced_worker();
+  if (!program.ok()) return program.error();
+  LaunchSettings settings;
+  settings.program = std::move(program).value();
+  settings.prefix = job.coordinator.launch;
+  settings.token = random_token();
+  settings.directory = scratch.path();
+  return settings;
+}
+
+Result<ModelProfile> measure_model(const Job& job, double seconds, const Scratch& scratch,
+                                   Watch& watch) {
+  watch.begin("measuring the layers");
+  auto settings = launch_settings(job, scratch, job.device.kind != "paced");
+  if (!settings.ok()) return settings.error();
+  const std::string file = scratch.file("model.json");
+  settings.value().task = {"profile-layers", "--job-file", scratch.file("job.toml"), "--out", file,
+                           "--seconds",      cat(seconds)};
+  settings.value().workers = {{0}};
+  Launcher launcher;
+  if (Status started = launcher.start(settings.value()); !started.ok()) return started.error();
+  const Duration limit = kStartLimit + 2 * from_milliseconds(seconds * 1000);
+  if (Status ended = await_end(launcher, limit); !ended.ok()) return ended.error();
+  const Result<std::string> text = read_file(file);
+  if (!text.ok()) return text.error();
+  return model_profile_from_json(text.value(), file);
+}
+
+// The links of a virtual clock are settings: no message shows them.
+LinkTable table_of(const Cluster& cluster) {
+  const auto count = static_cast<int32_t>(cluster.workers.size());
+  LinkTable table(count);
+  for (int32_t from = 0; from < count; ++from) {
+    for (int32_t to = 0; to < count; ++to) {
+      if (from != to) table.at({from}, {to}).link = cluster.link({from}, {to});
+    }
+  }
+  return table;
+}
+
+// Where the hub listens: as a coordinator would.
+Result<UcxSettings> hub_settings(const Job& job) {
+  UcxSettings settings;
+  const std::string& listen = job.coordinator.listen;
+  const size_t colon = listen.rfind(':');
+  const char* const end = listen.data() + listen.size();
+  const auto read = colon == std::string::npos
+                        ? std::from_chars_result{nullptr, std::errc::invalid_argument}
+                        : std::from_chars(listen.data() + colon + 1, end, settings.listen_port);
+  if (read.ec != std::errc{} || read.ptr != end) {
+    return invalid(cat("coordinator.listen is '", listen, "': expected host:port"));
+  }
+  settings.listen_host = listen.substr(0, colon);
+  return settings;
+}
+
+// The places with several workers, and then all workers, each as a ring.
+std::vector<std::vector<WorkerId>> rings_of(const Cluster& cluster) {
+  std::vector<std::vector<WorkerId>> rings(cluster.between.size() + 1);
+  for (size_t w = 0; w < cluster.workers.size(); ++w) {
+    const WorkerId worker{static_cast<int32_t>(w)};
+    rings[static_cast<size_t>(cluster.place[w])].push_back(worker);
+  }
+  for (size_t p = 0; p + 1 < rings.size(); ++p) {
+    rings.back().insert(rings.back().end(), rings[p].begin(), rings[p].end());
+  }
+  if (rings.size() == 2) rings.pop_back();  // one place: the same ring
+  rings.erase(
+      std::remove_if(rings.begin(), rings.end(), [](const auto& ring) { return ring.size() < 2; }),
+      rings.end());
+  return rings;
+}
+
+// Meets the workers and measures.
+Result<LinkReport> measure_as_hub(const Job& job, const Address& address,
+                                  std::unique_ptr<Transport>& wire, QueueMailbox& mailbox,
+                                  double seconds, Watch& watch) {
+  JoinSettings settings;
+  settings.count = job.worker_count() + 1;
+  settings.meeting = address.text;
+  settings.limit = from_milliseconds(job.network.connect_seconds * 1000);
+  if (Status met = meet(settings, wire, mailbox); !met.ok()) return met.error();
+  const Duration end = monotonic_clock().now() + from_milliseconds(seconds * 1000);
+  LinkHub hub(*wire, mailbox, job.worker_count(), end, &watch);
+  watch.begin("measuring links, pair by pair");
+  auto table = hub.measure_pairs();
+  if (!table.ok()) return table.error();
+  LinkReport report{table.value(), cluster_of_links(table.value()), {}, true};
+  watch.begin("measuring rings of links");
+  for (const std::vector<WorkerId>& ring : rings_of(report.cluster)) {
+    const auto rate = hub.measure_ring(ring, report.table);
+    if (!rate.ok()) return rate.error();
+    report.rings.push_back({ring, rate.value()});
+    count_item(&watch);
+  }
+  if (Status told = hub.finish(); !told.ok()) return told.error();
+  return report;
+}
+
+Result<LinkReport> measure_links(const Job& job, double seconds, const Scratch& scratch,
+                                 Watch& watch) {
+  const Cluster known = cluster_of(job);
+  const int32_t workers = job.worker_count();
+  if (on_virtual_clock(job) || workers == 1) {
+    const LinkTable table = table_of(known);
+    LinkReport report{table, cluster_of_links(table), {}, workers == 1};
+    report.cluster.workers = known.workers;
+    return report;
+  }
+  watch.begin("connecting the workers");
+  auto settings = launch_settings(job, scratch, false);
+  if (!settings.ok()) return settings.error();
+  const auto hub = hub_settings(job);
+  if (!hub.ok()) return hub.error();
+  QueueMailbox mailbox;
+  const Hello hello{links_hello(workers), settings.value().token, kWireVersion, {0}, 0};
+  auto made = make_ucx_transport(hub.value(), hello, mailbox);
+  if (!made.ok()) return made.error();
+  std::unique_ptr<Transport> wire = std::move(made).value();
+  const Address address = wire->address();
+  settings.value().task = {"profile-links", "--job-file", scratch.file("job.toml"),
+                           "--hub",         address.text, "--worker",
+                           "{worker}",      "--workers",  cat(workers)};
+  for (int32_t w = 0; w < workers; ++w) settings.value().workers.push_back({w});
+  Launcher launcher;
+  if (Status started = launcher.start(settings.value()); !started.ok()) return started.error();
+  auto report = measure_as_hub(job, address, wire, mailbox, seconds, watch);
+  if (!report.ok()) {
+    // A worker that has ended knows more about it than the one that misses it.
+    const auto said = last_words(launcher);
+    return said ? failed(*said) : report.error();
+  }
+  report.value().cluster.workers = known.workers;
+  const Status closed = wire->close(kEndLimit);
+  if (!closed.ok()) return closed.error();
+  if (Status ended = await_end(launcher, kEndLimit); !ended.ok()) return ended.error();
+  return report;
+}
+
+std::string device_text(const Job& job) {
+  const DeviceSettings& device = job.device;
+  if (device.kind == "paced") return cat("a paced device, ", device.clock, " clock");
+  if (device.kind != "cpu") return cat(device.kind, ", ", device.precision);
+  return cat(device.kind, ", ", device.precision, ", ", device.threads,
+             device.threads == 1 ? " thread" : " threads");
+}
+
+Result<ProfileReport> profiled(const ProfileOptions& options, Watch& watch) {
+  const auto job = read_job(options);
+  if (!job.ok()) return job.error();
+  std::error_code failure;
+  fs::create_directories(options.out, failure);
+  if (failure) return write_error(options.out, failure.value());
+  const auto scratch = Scratch::make();
+  if (!scratch.ok()) return scratch.error();
+  if (Status written = write_file(scratch.value()->file("job.toml"), to_toml(job.value()));
+      !written.ok()) {
+    return written.error();
+  }
+  ProfileReport report;
+  report.device = device_text(job.value());
+  const auto put = [&](const std::string& name, const std::string& text) {
+    const std::string path = (fs::path(options.out) / name).string();
+    const Status written = write_file(path, text);
+    return written.ok() ? Result<std::string>(path) : Result<std::string>(written.error());
+  };
+  if (!options.links_only) {
+    auto model = measure_model(job.value(), options.seconds, *scratch.value(), watch);
+    if (!model.ok()) return model.error();
+    report.model = std::move(model).value();
+    const auto path = put("model.json", to_json(*report.model));
+    if (!path.ok()) return path.error();
+    report.model_file = path.value();
+  }
+  if (!options.layers_only) {
+    auto links = measure_links(job.value(), options.seconds, *scratch.value(), watch);
+    if (!links.ok()) return links.error();
+    report.links = std::move(links).value();
+    const auto path = put("cluster.json", to_json(report.links->cluster));
+    if (!path.ok()) return path.error();
+    report.cluster_file = path.value();
+  }
+  return report;
+}
+
+}  // namespace
+
+int run_profile(const ProfileOptions& options, std::ostream& out, std::ostream& errors) {
+  if (options.job_file.empty()) {
+    errors << "tenuto profile: the name of the job file is empty: give a job file in TOML (see "
+              "examples/)\n";
+    return 2;
+  }
+  claim_signals();
+  Watch watch;
+  std::optional<WaitingLine> waiting;
+  waiting.emplace(&errors == &std::cerr ? stderr : nullptr, watch, std::nullopt);
+  const auto report = profiled(options, watch);
+  waiting.reset();  // what follows has the terminal to itself
+  if (!report.ok()) {
+    errors << "tenuto profile: " << told(report.error().message) << "\n";
+    const Code code = report.error().code;
+    const bool failed = code == Code::Disconnected || code == Code::Timeout;
+    return failed ? 1 : exit_code_of_command(report.error());
+  }
+  out << (options.json ? profile_json(report.value()) : profile_text(report.value()));
+  return 0;
+}
+
+void add_profile_command(CLI::App& app, Chosen chosen) {
+  auto options = std::make_shared<ProfileOptions>();
+  CLI::App* command = app.add_subcommand(
+      "profile", "Measures a job's layers and links, on its own device and workers");
+  command->allow_extras();
+  command->footer(
+      "Writes model.json, the times and bytes of each layer, and cluster.json, the links between "
+      "the workers: what `tenuto plan` needs to know.\n"
+      "Settings of the job file are replaced by --section.key=value.\n"
+      "Example: tenuto profile examples/quickstart.toml --out measured\n"
+      "docs/planning.md goes from a job to a plan.");
+  path_flag(*command, "job", options->job_file, "job file (TOML)")->required();
+  path_flag(*command, "--out", options->out, "folder for model.json and cluster.json (.)");
+  number_flag(*command, "--seconds", options->seconds, NumberRange{0.1, 1e6},
+              "time limit of the layers, and that of the links; figures that are certain earlier "
+              "end it (20)");
+  auto* layers = command->add_flag("--layers-only", options->layers_only, "write model.json alone");
+  command->add_flag("--links-only", options->links_only, "write cluster.json alone")
+      ->excludes(layers);
+  command->add_flag("--json", options->json, "one JSON object on stdout");
+  command->callback([options, command, chosen = std::move(chosen)] {
+    chosen([options, command] {
+      auto overrides = overrides_in(command->remaining());
+      if (!overrides.ok()) {
+        std::cerr << "tenuto profile: " << told(overrides.error().message) << "\n";
+        return 2;
+      }
+      options->overrides = std::move(overrides).value();
+      return run_profile(*options);
+    });
+  });
+}
+
+}  // namespace tenuto
