@@ -4,18 +4,29 @@
 
 #include "app/plan_file.h"
 #include "base/text.h"
+#include "world/seats.h"
 
 namespace tenuto {
 
 namespace {
 
-// "3-2-3": the workers of each stage.
+// "3 stages on 3-2-3 workers": those of each stage; "6 stages on 1-1-1 workers, 2 on each".
 std::string shape_of(const Plan& plan) {
   std::string text;
-  for (const Stage& stage : plan.stages) {
-    text += cat(text.empty() ? "" : "-", stage.holders.size());
+  const auto places = places_of(plan.stages);
+  for (const std::vector<WorkerId>& workers : places) {
+    text += cat(text.empty() ? "" : "-", workers.size());
   }
-  return text;
+  const size_t stages = plan.stages.size(), chunks = stages / places.size();
+  return cat(stages, stages == 1 ? " stage on " : " stages on ", text, " workers",
+             chunks > 1 ? cat(", ", chunks, " on each") : std::string());
+}
+
+// What a run of the plan cannot do.
+std::string limits_of(const Plan& plan) {
+  if (places_of(plan.stages).size() == plan.stages.size()) return {};
+  return "note        no other worker can take over the work of a lost worker that holds several "
+         "stages\n";
 }
 
 }  // namespace
@@ -30,15 +41,13 @@ Result<InTurnPlan> training_plan(const LayerChain& chain, const Cluster& cluster
 
 std::string training_text(const InTurnPlan& plan, const std::string& path, double rows_split) {
   const double step = to_milliseconds(plan.step), bound = to_milliseconds(plan.lower_bound);
-  return cat("\nto train    ", path, ": whole micro-batches in turn, ", plan.plan.stages.size(),
-             plan.plan.stages.size() == 1 ? " stage on " : " stages on ", shape_of(plan.plan),
-             " workers\n", "step        ", fixed(step, 3), " ms, with reductions and update (",
+  return cat("\nto train    ", path, ": whole micro-batches in turn, ", shape_of(plan.plan), "\n",
+             "step        ", fixed(step, 3), " ms, with reductions and update (",
              fixed(step * 1e6 / rows_split, 3), "x of split rows)\n", "lower bound ",
              fixed(bound, 3), " ms of all plans",
              bound > 0 ? cat(" (", fixed(step / bound, 3), "x)") : std::string(), "\n",
-             recomputing_text(plan.plan.stages), "found by    ",
-             plan.how.empty() ? std::string("its layout") : plan.how, "; ", plan.priced,
-             " plans were priced\n");
+             recomputing_text(plan.plan.stages), "found by    ", plan.how, "; ", plan.priced,
+             " plans were priced\n", limits_of(plan.plan));
 }
 
 nlohmann::ordered_json training_json(const InTurnPlan& plan, const std::string& path) {

@@ -41,6 +41,24 @@ class Unequal(PlanRuns):
             self.assertEqual(self.losses(run), self.losses(equal))
             self.assertIn("-".join(map(str, holders)), run.output)
 
+    def test_a_plan_with_four_stages_for_each_worker_computes_the_same(self):
+        chain, cluster = self.folder / "chain", self.folder / "cluster.json"
+        chain.write_text("".join(f"1 2 1000 1000000 layer{n}\n" for n in range(8)))
+        # The devices of a node are 0 and 2, and 1 and 3.
+        rates = [[25 if (row - column) % 2 == 0 else 0.1 for column in range(4)]
+                 for row in range(4)]
+        cluster.write_text(json.dumps({"devices": 4, "bandwidth_gbps": rates}))
+        path = self.folder / "plan.json"
+        made = subprocess.run([TENUTO, "plan", "--chain", chain, "--cluster", cluster, "--micros",
+                               "4", "--plan", path], text=True, capture_output=True, timeout=LIMIT)
+        self.assertEqual(made.returncode, 0, made.stderr)
+        self.assertIn("8 stages on 2-2 workers, 4 on each", made.stdout)
+        settings = {"resilience__numerics": "reproducible", "job__steps": 6}
+        self.write_plan_job(path, **settings)
+        run = self.train(name="planned")
+        self.write_job(parallel__stages=8, parallel__pipelines=1, parallel__micros=4, **settings)
+        self.assertEqual(self.losses(run), self.losses(self.train(name="plain")))
+
     def test_a_worker_of_each_stage_dies_and_returns(self):
         self.write_plan_job(self.write_plan((3, 2), micros=6), job__steps=100000,
                             job__checkpoint_every=0, resilience__numerics="reproducible")

@@ -4,10 +4,14 @@
 
 #include <algorithm>
 
+#include "adapt/layout/all_layouts.h"
+#include "adapt/layout/random_chain.h"
+#include "base/longest_time.h"
 #include "base/random.h"
 #include "base/text.h"
 #include "ir/check.h"
 #include "plan/make_plan.h"
+#include "plan/stage_plan.h"
 #include "sim/price.h"
 
 namespace tenuto {
@@ -60,7 +64,8 @@ TEST(InTurn, PlansAreRightAndPricedAsTheySay) {
     if (dead) cluster.workers[1].alive = false;
     InTurnSettings settings;
     settings.layout.micros = static_cast<int32_t>(4 + random.below(12));
-    settings.split_backward = random.below(2) == 0;
+    if (random.below(3) != 0) settings.split_backward = random.below(2) == 0;
+    settings.pipelines = random.below(4) == 0;
     settings.evaluation_micros = 2;
     const auto made = plan_of(model, cluster, settings);
     ASSERT_TRUE(made.ok()) << made.error().message;
@@ -80,6 +85,137 @@ TEST(InTurn, PlansAreRightAndPricedAsTheySay) {
     const auto again = plan_of(model, cluster, settings);
     EXPECT_EQ(again.value().plan, plan);
   }
+}
+
+// A model of which each layer's weight gradient has a time of its own.
+Model split_model(Random& random, int32_t layers) {
+  Model model = random_model(random, layers);
+  for (Layer& layer : model.layers) layer.backward_input = layer.backward_weight = layer.forward;
+  return model;
+}
+
+TEST(InTurn, MoreChangesAreNeverWorse) {
+  int shorter = 0;
+  for (uint64_t seed = 100; seed < 130; ++seed) {
+    SCOPED_TRACE(cat("seed ", seed));
+    Random random(seed);
+    const auto layers = static_cast<int32_t>(3 + random.below(8));
+    const Model model = seed % 2 == 0 ? random_model(random, layers) : split_model(random, layers);
+    const Cluster cluster = random_cluster(random, static_cast<int32_t>(2 + random.below(6)));
+    InTurnSettings settings;
+    settings.layout.micros = static_cast<int32_t>(4 + random.below(12));
+    const auto all = plan_of(model, cluster, settings);
+    settings.effort.changes = false;
+    const auto cuts = plan_of(model, cluster, settings);
+    settings.split_backward = false;
+    const auto whole = plan_of(model, cluster, settings);
+    ASSERT_TRUE(all.ok() && cuts.ok() && whole.ok());
+    EXPECT_LE(all.value().step, cuts.value().step);
+    shorter += all.value().step < cuts.value().step ? 1 : 0;
+    settings.pipelines = true;
+    settings.split_backward = std::nullopt;
+    const auto pipelines = plan_of(model, cluster, settings);
+    if (!pipelines.ok()) continue;
+    for (const Stage& stage : pipelines.value().plan.stages) {
+      EXPECT_EQ(stage.holders.size(), pipelines.value().plan.stages.front().holders.size());
+    }
+  }
+  EXPECT_GT(shorter, 5);
+}
+
+// All layouts on all orders of so few devices, each with every number of micro-batches in flight.
+Duration best_of_all(const PlannedChain& it) {
+  std::vector<WorkerId> order;
+  for (int32_t w = 0; w < static_cast<int32_t>(it.cluster.workers.size()); ++w) {
+    order.push_back({w});
+  }
+  std::vector<int32_t> counts;
+  for (size_t n = 1; n <= order.size(); ++n) counts.push_back(static_cast<int32_t>(n));
+  Duration best = kLongestTime;
+  do {
+    const LayoutSpace space{static_cast<int32_t>(it.model.layers.size()), order, 1, counts, true};
+    for (const Layout& layout : all_layouts(space)) {
+      for (int32_t most = 1; most <= it.settings.micros; ++most) {
+        StageShape shape;
+        shape.workers = static_cast<int32_t>(order.size());
+        shape.micros = it.settings.micros;
+        shape.in_flight.assign(layout.size(), most);
+        const auto plan = make_stage_plan(layout, shape);
+        if (!plan.ok()) continue;
+        const auto timeline = price(plan.value(), it.model, it.cluster);
+        if (timeline.ok()) best = std::min(best, timeline.value().makespan);
+      }
+    }
+  } while (std::next_permutation(order.begin(), order.end()));
+  return best;
+}
+
+TEST(InTurn, FindsTheBestOfSmallProblems) {
+  double sum = 0;
+  int count = 0;
+  for (uint64_t seed = 0; seed < 60; ++seed) {
+    SCOPED_TRACE(cat("seed ", seed));
+    const PlannedChain it = random_chain(seed, false);
+    if (it.cluster.workers.size() > 3) continue;
+    InTurnSettings settings;
+    settings.layout = it.settings;
+    const auto made = plan_of(it.model, it.cluster, settings);
+    ASSERT_TRUE(made.ok()) << made.error().message;
+    const Duration best = best_of_all(it);
+    EXPECT_LE(made.value().lower_bound, best);
+    const double ratio = to_milliseconds(made.value().step) / to_milliseconds(best);
+    EXPECT_LE(ratio, 1.1);
+    sum += ratio;
+    ++count;
+  }
+  ASSERT_GT(count, 20);
+  EXPECT_LE(sum / count, 1.005);
+}
+
+// With few micro-batches and links that cost nothing, several stages for each worker are faster.
+TEST(InTurn, WorkersHoldSeveralStagesWhereThatIsFaster) {
+  Model model;
+  model.layers.resize(8);
+  for (Layer& layer : model.layers) {
+    layer.forward = std::chrono::milliseconds(1);
+    layer.backward_input = std::chrono::milliseconds(2);
+    layer.activation = layer.stash = {1000};
+    layer.parameters = {1'000'000'000};
+  }
+  Cluster cluster = uniform_cluster(4, {std::chrono::microseconds(1), 1e9});
+  InTurnSettings settings;
+  settings.layout.micros = 4;
+  const auto made = plan_of(model, cluster, settings);
+  ASSERT_TRUE(made.ok()) << made.error().message;
+  EXPECT_EQ(made.value().plan.stages.size(), 8U);
+  EXPECT_EQ(stages_of(made.value().plan.stages, {0}).size(), 2U);
+  // 4 micro-batches of 6 ms each, and 3/2 of them to fill and drain.
+  EXPECT_LT(made.value().step, std::chrono::milliseconds(34));
+  // Two stages of a worker hold more micro-batches than one.
+  for (Worker& worker : cluster.workers) worker.memory = {8'000'000'000 + 12'000};
+  const auto limited = plan_of(model, cluster, settings);
+  ASSERT_TRUE(limited.ok()) << limited.error().message;
+  EXPECT_GE(limited.value().step, made.value().step);
+}
+
+TEST(InTurn, WeightGradientsThatHaveATimeAreSplit) {
+  Model model;
+  model.layers.resize(4);
+  for (Layer& layer : model.layers) {
+    layer.forward = layer.backward_input = layer.backward_weight = std::chrono::milliseconds(1);
+    layer.activation = layer.stash = {1000};
+    layer.parameters = {1'000'000'000};
+  }
+  const Cluster cluster = uniform_cluster(4, {std::chrono::microseconds(1), 1e9});
+  InTurnSettings settings;
+  settings.layout.micros = 8;
+  const auto made = plan_of(model, cluster, settings);
+  ASSERT_TRUE(made.ok()) << made.error().message;
+  EXPECT_TRUE(made.value().plan.split_backward);
+  settings.split_backward = false;
+  const auto whole = plan_of(model, cluster, settings);
+  ASSERT_TRUE(whole.ok()) << whole.error().message;
+  EXPECT_LT(made.value().step, whole.value().step);
 }
 
 // A large layer at the end needs more workers than the others have together.

@@ -1,0 +1,258 @@
+#include "adapt/layout/in_turn_pricer.h"
+
+#include <algorithm>
+#include <cmath>
+#include <utility>
+
+#include "base/longest_time.h"
+#include "plan/looped_plan.h"
+#include "plan/stage_plan.h"
+#include "sim/price.h"
+
+namespace tenuto {
+
+namespace {
+
+size_t at(int32_t index) { return static_cast<size_t>(index); }
+
+constexpr int32_t kMostAhead = 2;
+// A form whose step is longer than that to beat by more than this is not tried in other forms.
+constexpr double kNear = 1.04;
+
+std::vector<bool> splits_of(const Model& model, const InTurnSettings& settings) {
+  if (settings.split_backward) return {*settings.split_backward};
+  const bool apart = std::any_of(model.layers.begin(), model.layers.end(), [](const Layer& layer) {
+    return layer.backward_weight.count() > 0;
+  });
+  return apart ? std::vector<bool>{false, true} : std::vector<bool>{false};
+}
+
+}  // namespace
+
+InTurnPricer::InTurnPricer(const Model& model, const Cluster& cluster,
+                           const InTurnSettings& settings, Watch* watch)
+    : model_(model),
+      cluster_(cluster),
+      settings_(settings),
+      problem_(model, cluster, settings.layout),
+      watch_(watch),
+      splits_(splits_of(model, settings)) {
+  for (const Worker& worker : cluster.workers) speed_.push_back(worker.speed);
+}
+
+// The times of a stage's holders for a whole micro-batch, and how often one can end.
+InTurnPricer::Pace InTurnPricer::pace_of(const Stage& stage) const {
+  const Layers layers{stage.layer_first, stage.layer_end};
+  double slowest = speed_[at(stage.holders.front().value)], all = 0;
+  for (const WorkerId holder : stage.holders) {
+    slowest = std::min(slowest, speed_[at(holder.value)]);
+    all += speed_[at(holder.value)];
+  }
+  const double forward = problem_.forward(layers), backward = backward_of(problem_, stage);
+  return {forward / slowest, backward / slowest, (forward + backward) / all};
+}
+
+// The time of one transfer over a boundary, by its slowest link.
+double InTurnPricer::transfer(const Stage& from, const Stage& to) const {
+  const double bytes = problem_.cut(to.layer_first);
+  double longest = 0;
+  for (const WorkerId one : from.holders) {
+    for (const WorkerId other : to.holders) {
+      const Link link = cluster_.link(one, other);
+      const double rate = problem_.rate(problem_.device(one), problem_.device(other));
+      longest = std::max(longest, static_cast<double>(link.latency.count()) + bytes / rate);
+    }
+  }
+  return longest;
+}
+
+// How many micro-batches each stage has in flight. A stage wants so many that none waits: its round
+// trip over the period, and `ahead` more for each holder, so that the next one is there when a
+// holder is free. It has at most as many as fit into the memory of its holders.
+InTurnPricer::Flight InTurnPricer::in_flight(const Layout& layout, int32_t ahead) const {
+  const size_t count = layout.size();
+  std::vector<Pace> paces;
+  double period = 0;
+  for (const Stage& stage : layout) {
+    paces.push_back(pace_of(stage));
+    period = std::max(period, paces.back().period);
+  }
+  Flight flight;
+  flight.count.resize(count);
+  double trip = 0;
+  for (size_t n = count; n-- > 0;) {
+    if (n + 1 < count) trip += 2 * transfer(layout[n], layout[n + 1]);
+    trip += paces[n].forward + paces[n].backward;
+    const auto holders = static_cast<int32_t>(layout[n].holders.size());
+    const double needed = period > 0 ? std::ceil(trip / period - 1e-9) : 1;
+    const auto wanted =
+        static_cast<int32_t>(std::min(1e6, needed)) + (n + 1 < count ? ahead * holders : 0);
+    const int32_t fitting = fitting_micros(layout[n]);
+    const int32_t most = std::min(wanted, settings_.layout.micros);
+    if (fitting < most) flight.tight.push_back(n);
+    flight.fits = flight.fits && fitting > 0;
+    flight.count[n] = std::max(holders, std::min(most, fitting));
+  }
+  return flight;
+}
+
+// How many micro-batches all holders of a stage together have memory for.
+int32_t InTurnPricer::fitting_micros(const Stage& stage) const {
+  const HeldBytes held = held_bytes(problem_, stage);
+  double least = 1e9;  // of one holder
+  for (const WorkerId holder : stage.holders) {
+    const double left = problem_.memory(problem_.device(holder)) - held.state - held.once;
+    if (left < held.each) return 0;
+    if (held.each > 0) least = std::min(least, std::floor(left / held.each));
+  }
+  return static_cast<int32_t>(std::min(1e9, least * static_cast<double>(stage.holders.size())));
+}
+
+// The layout in which the stages that are short of memory recompute, if that lets them have more
+// micro-batches in flight.
+Layout InTurnPricer::frugal(const Layout& layout) const {
+  Layout changed = layout;
+  for (const size_t n : in_flight(layout, 0).tight) {
+    changed[n].recompute = true;
+    if (fitting_micros(changed[n]) <= fitting_micros(layout[n])) changed[n] = layout[n];
+  }
+  return changed;
+}
+
+// Whether the chunks of every worker fit together, each micro-batch as large as that of the largest
+// chunk.
+bool InTurnPricer::chunks_fit(const Plan& plan, const Layout& layout) const {
+  std::vector<HeldBytes> all(plan.schedule.lists.size());  // of each worker
+  for (const Stage& stage : layout) {
+    const HeldBytes held = held_bytes(problem_, stage);
+    for (const WorkerId holder : stage.holders) {
+      HeldBytes& of = all[at(holder.value)];
+      of.state += held.state;
+      of.once = std::max(of.once, held.once);
+      of.each = std::max(of.each, held.each);
+    }
+  }
+  for (const Stage& stage : layout) {
+    for (const WorkerId holder : stage.holders) {
+      const size_t worker = at(holder.value);
+      const HeldBytes& held = all[worker];
+      const double need = held.state + held.once + plan.limits[worker].micros * held.each;
+      if (need > problem_.memory(problem_.device(holder))) return false;
+    }
+  }
+  return true;
+}
+
+std::optional<InTurnCandidate> InTurnPricer::priced_as(const Layout& layout,
+                                                       const InTurnForm& form) {
+  StageShape shape;
+  shape.workers = static_cast<int32_t>(cluster_.workers.size());
+  shape.micros = settings_.layout.micros;
+  shape.split_backward = form.split_backward;
+  shape.tied = settings_.tied;
+  shape.all_reduce = settings_.all_reduce;
+  shape.evaluation_micros = settings_.evaluation_micros;
+  if (form.chunks == 0) {
+    Flight flight = in_flight(layout, form.ahead);
+    if (!flight.fits) return std::nullopt;
+    shape.in_flight = std::move(flight.count);
+    shape.speed = speed_;
+  }
+  auto plan = form.chunks == 0
+                  ? make_stage_plan(layout, shape)
+                  : make_looped_plan(layout, form.chunks,
+                                     form.listed ? Dispatch::Listed : Dispatch::Ready, shape);
+  if (!plan.ok() || (form.chunks > 0 && !chunks_fit(plan.value(), layout))) return std::nullopt;
+  const auto timeline = price(plan.value(), model_, cluster_, pricing());
+  if (!timeline.ok()) return std::nullopt;
+  ++priced_;
+  ops_ += static_cast<double>(timeline.value().ops);
+  count_item(watch_);
+  return InTurnCandidate{layout, form, std::move(plan).value(), timeline.value().makespan};
+}
+
+// All forms with so many chunks.
+std::vector<InTurnForm> InTurnPricer::forms(int32_t chunks) const {
+  std::vector<InTurnForm> all;
+  for (const bool split : splits_) {
+    for (int32_t ahead = 0; chunks == 0 && ahead <= kMostAhead; ++ahead) {
+      all.push_back({split, ahead, false, 0});
+    }
+    if (chunks == 0) continue;
+    all.push_back({split, 0, false, chunks});
+    all.push_back({split, 0, true, chunks});
+  }
+  return all;
+}
+
+std::optional<InTurnCandidate> InTurnPricer::best_of(const Layout& layout) {
+  return near_form(layout, {splits_.front(), 0, false, 0}, kLongestTime);
+}
+
+std::optional<InTurnCandidate> InTurnPricer::near_form(const Layout& layout, InTurnForm form,
+                                                       Duration near) {
+  std::optional<InTurnCandidate> best = near_form_as_is(layout, form, near);
+  if (form.chunks > 0) return best;
+  const Layout changed = frugal(layout);
+  if (changed == layout) return best;
+  std::optional<InTurnCandidate> other =
+      near_form_as_is(changed, form, best ? std::min(best->step, near) : near);
+  return !best || (other && other->step < best->step) ? other : best;
+}
+
+// The same for a layout whose stages recompute as it says.
+std::optional<InTurnCandidate> InTurnPricer::near_form_as_is(const Layout& layout, InTurnForm form,
+                                                             Duration near) {
+  std::optional<InTurnCandidate> best = priced_as(layout, form);
+  if (!best || to_milliseconds(best->step) > kNear * to_milliseconds(near)) return best;
+  for (const InTurnForm& other_form : forms(form.chunks)) {
+    if (other_form == form) continue;
+    auto other = priced_as(layout, other_form);
+    if (other && other->step < best->step) best = std::move(other);
+  }
+  return best;
+}
+
+Duration InTurnPricer::least_step(const Layout& layout) const {
+  const double micros = settings_.layout.micros;
+  // With a split backward the way back may be shorter than the whole backwards.
+  const bool back = !splits_.back();
+  double least = 0, before = 0;
+  for (const Stage& stage : layout) {
+    const Layers layers{stage.layer_first, stage.layer_end};
+    const double forward = problem_.forward(layers), backward = backward_of(problem_, stage);
+    double fastest = 0, all = 0;
+    for (const WorkerId holder : stage.holders) {
+      fastest = std::max(fastest, speed_[at(holder.value)]);
+      all += speed_[at(holder.value)];
+    }
+    const double whole = std::ceil(micros / static_cast<double>(stage.holders.size()) - 1e-9);
+    const double work = (forward + backward) * std::max(micros / all, whole / fastest);
+    least = std::max(least, before + work);
+    before += (forward + (back ? backward : 0)) / fastest;
+  }
+  return from_nanoseconds(std::floor(least));
+}
+
+// All work on all devices, and the way of one micro-batch on the fastest.
+Duration InTurnPricer::lower_bound() const {
+  const Layers all{0, problem_.layer_count()};
+  const double work = problem_.forward(all) + problem_.backward(all);
+  double fastest = 0, together = 0;
+  for (const Worker& worker : cluster_.workers) {
+    if (!worker.alive) continue;
+    fastest = std::max(fastest, worker.speed);
+    together += worker.speed;
+  }
+  return from_nanoseconds(
+      std::floor(std::max(settings_.layout.micros * work / together, work / fastest)));
+}
+
+PriceOptions InTurnPricer::pricing() const {
+  PriceOptions options;
+  options.lower_bound = false;
+  options.half_duplex = settings_.layout.half_duplex;
+  return options;
+}
+
+}  // namespace tenuto
