@@ -12,6 +12,7 @@
 #include "app/commands.h"
 #include "app/flags.h"
 #include "app/plan_report.h"
+#include "app/plan_torch.h"
 #include "app/plan_training.h"
 #include "app/waiting_line.h"
 #include "base/clock.h"
@@ -21,12 +22,13 @@
 #include "ir/text.h"
 #include "world/cluster_file.h"
 #include "world/layer_chain.h"
+#include "world/model_profile.h"
 
 namespace tenuto {
 
 namespace {
 
-constexpr int32_t kMostMicros = 1'000'000;
+constexpr int32_t kMostMicros = 1'000'000, kMostRows = 1'000'000;
 // Of a step: its ops are simulated, and held in memory as a list.
 constexpr int64_t kMostOps = 100'000'000;
 
@@ -50,42 +52,161 @@ Result<LayoutSearch> planned(const LayoutProblem& problem, Planner planner, Watc
   return search;
 }
 
+// A step that would be too long a list.
+Status check_ops(const LayerChain& chain, const Cluster& cluster, int32_t micros) {
+  const auto stages = static_cast<int64_t>(std::min(chain.names.size(), cluster.workers.size()));
+  if (2 * stages * micros <= kMostOps) return ok();
+  return invalid(cat("--micros ", micros, ": with up to ", stages, " stages a step has ",
+                     2 * stages * micros, " ops, expected ", kMostOps,
+                     " at most; give fewer micro-batches"));
+}
+
+// What is planned, whatever its micro-batches are.
+struct Task {
+  PlannerCard planner;
+  Cluster cluster;
+  bool half_duplex = false;
+  bool trains = false;  // a plan that trains is wanted
+  bool torch = false;   // and one that PyTorch runs
+};
+
+Result<PlanReport> report_at(const Task& task, LayerChain chain, int32_t micros, Watch& watch) {
+  if (const Status status = check_ops(chain, task.cluster, micros); !status.ok()) {
+    return status.error();
+  }
+  LayoutSettings settings;
+  settings.micros = micros;
+  settings.half_duplex = task.half_duplex;
+  watch.begin("preparing the search");
+  const LayoutProblem problem(chain.model, task.cluster, settings);
+  auto search = planned(problem, task.planner.planner, watch);
+  if (!search.ok()) return search.error();
+  PlanReport report{task.planner, std::move(chain), problem, std::move(search).value()};
+  if (task.trains) {
+    InTurnSettings training;
+    training.layout = settings;
+    auto plan = training_plan(report.chain, task.cluster, training, report.search, watch);
+    if (!plan.ok()) return plan.error();
+    report.training = std::move(plan).value();
+    if (task.torch) {
+      training.pipelines = true;
+      auto pipelines = training_plan(report.chain, task.cluster, training, report.search, watch);
+      if (!pipelines.ok()) return pipelines.error();
+      report.torch = std::move(pipelines).value();
+    }
+  }
+  return report;
+}
+
+// No plan of these micro-batches that trains has a shorter step, in milliseconds.
+double least_step_ms(const LayerChain& chain, const Cluster& cluster, int32_t micros) {
+  double work = 0, speeds = 0;
+  for (const Layer& layer : chain.model.layers) {
+    work += to_milliseconds(layer.forward + layer.backward_input + layer.backward_weight);
+  }
+  for (const Worker& worker : cluster.workers) speeds += worker.speed;
+  return micros * work / speeds;
+}
+
+// The best of several ways to cut a step's rows, by the step of the plan that trains.
+Result<PlanReport> best_cut(const Task& task, const ModelProfile& profile,
+                            const std::vector<RowCut>& cuts, const std::string& source,
+                            Watch& watch) {
+  std::optional<PlanReport> best;
+  std::optional<Error> refused;
+  std::vector<RowAlternative> all;
+  for (const RowCut& cut : cuts) {
+    RowAlternative& it = all.emplace_back(RowAlternative{cut, {}, {}, {}});
+    if (best && watch.is_over()) {
+      it.why_not = "the time was over";
+      continue;
+    }
+    auto chain = chain_at(profile, cut.micro_rows, source);
+    if (!chain.ok()) return chain.error();
+    const double least = least_step_ms(chain.value(), task.cluster, cut.micros);
+    if (best && least >= to_milliseconds(best->training->step)) {
+      it.why_not = cat("at least ", fixed(least, 3), " ms in turn");
+      continue;
+    }
+    auto report = report_at(task, std::move(chain).value(), cut.micros, watch);
+    if (!report.ok()) {
+      if (report.error().code != Code::Infeasible) return report.error();
+      it.why_not = "does not fit into the memory";
+      if (!refused) refused = report.error();
+      continue;
+    }
+    it.in_turn_ms = to_milliseconds(report.value().training->step);
+    it.rows_split_ms = report.value().search.best.schedule.makespan / 1e6;
+    if (best && report.value().training->step >= best->training->step) continue;
+    best.emplace(std::move(report).value());
+    best->micro_rows = cut.micro_rows;
+  }
+  if (!best) return *refused;
+  best->cuts = std::move(all);
+  return std::move(*best);
+}
+
+Result<PlanReport> report_of_model(const PlanOptions& options, Task task, Watch& watch) {
+  const auto text = read_file(options.model);
+  if (!text.ok()) return text.error();
+  const auto profile = model_profile_from_json(text.value(), options.model);
+  if (!profile.ok()) return profile.error();
+  const auto cuts = cuts_of(profile.value(), options.cut);
+  if (!cuts.ok()) return cuts.error();
+  if (cuts.value().size() > 1) {
+    task.trains = true;
+    return best_cut(task, profile.value(), cuts.value(), options.model, watch);
+  }
+  const RowCut cut = cuts.value().front();
+  auto chain = chain_at(profile.value(), cut.micro_rows, options.model);
+  if (!chain.ok()) return chain.error();
+  auto report = report_at(task, std::move(chain).value(), cut.micros, watch);
+  if (report.ok()) report.value().micro_rows = cut.micro_rows;
+  return report;
+}
+
+Result<PlanReport> report_of_chain(const PlanOptions& options, const Task& task, Watch& watch) {
+  auto chain = load_chain(options.chain);
+  if (!chain.ok()) return chain.error();
+  return report_at(task, std::move(chain).value(), options.cut.micros.value_or(kDefaultMicros),
+                   watch);
+}
+
+Status check_files(const PlanOptions& options) {
+  if (options.chain.empty() == options.model.empty()) {
+    return invalid("expected either --chain FILE or --model FILE");
+  }
+  if (!options.to.empty() && (options.to.size() != 2 || options.to[0] != "torch")) {
+    return invalid(cat("--to ", options.to[0], ": expected torch and a folder"));
+  }
+  if (!options.chain.empty() && (options.cut.rows || options.cut.micro_rows)) {
+    return invalid(
+        cat(options.cut.rows ? "--rows" : "--micro-rows",
+            " belongs to a model file, which has times for several numbers of rows: give "
+            "--model FILE in place of --chain"));
+  }
+  return ok();
+}
+
 Result<PlanReport> report_of(const PlanOptions& options, Watch& watch) {
   const Duration before = monotonic_clock().now();
+  if (const Status status = check_files(options); !status.ok()) return status.error();
   const auto card = find_planner(options.planner);
   if (!card.ok()) return card.error();
   const auto half = half_duplex_of(options);
   if (!half.ok()) return half.error();
   watch.begin("reading the files");
-  auto chain = load_chain(options.chain);
-  if (!chain.ok()) return chain.error();
-  const auto cluster = load_cluster(options.cluster);
+  auto cluster = load_cluster(options.cluster);
   if (!cluster.ok()) return cluster.error();
-  const int64_t stages =
-      static_cast<int64_t>(std::min(chain.value().names.size(), cluster.value().workers.size()));
-  if (2 * stages * options.micros > kMostOps) {
-    return invalid(cat("--micros ", options.micros, ": with up to ", stages, " stages a step has ",
-                       2 * stages * options.micros, " ops, expected ", kMostOps,
-                       " at most; give fewer micro-batches"));
-  }
-  LayoutSettings settings;
-  settings.micros = options.micros;
-  settings.half_duplex = half.value();
-  watch.begin("preparing the search");
-  const LayoutProblem problem(chain.value().model, cluster.value(), settings);
-  auto search = planned(problem, card.value().planner, watch);
-  if (!search.ok()) return search.error();
-  PlanReport report{card.value(), std::move(chain).value(), problem, std::move(search).value()};
-  if (!options.plan.empty()) {
-    InTurnSettings training;
-    training.layout = settings;
-    auto plan = training_plan(report.chain, cluster.value(), training, report.search, watch);
-    if (!plan.ok()) return plan.error();
-    report.training = std::move(plan).value();
-    report.training_file = options.plan;
-  }
-  report.planning = monotonic_clock().now() - before;
-  report.ended = watch.was_heeded();
+  Task task{card.value(), std::move(cluster).value(), half.value(),
+            !options.plan.empty() || !options.to.empty(), !options.to.empty()};
+  auto report = options.model.empty() ? report_of_chain(options, task, watch)
+                                      : report_of_model(options, std::move(task), watch);
+  if (!report.ok()) return report;
+  if (report.value().training) report.value().training_file = options.plan;
+  if (report.value().torch) report.value().torch_folder = options.to[1];
+  report.value().planning = monotonic_clock().now() - before;
+  report.value().ended = watch.was_heeded();
   return report;
 }
 
@@ -132,11 +253,21 @@ int run_plan(const PlanOptions& options, std::ostream& out, std::ostream& errors
     errors << "tenuto plan: " << told(report.error().message) << "\n";
     return exit_code_of_command(report.error());
   }
-  if (report.value().training) {
+  if (!options.plan.empty()) {
     const std::string plan = to_json(report.value().training->plan) + "\n";
     if (const Status written = write_file(options.plan, plan); !written.ok()) {
       errors << "tenuto plan: " << told(written.error().message) << "\n";
       return 1;
+    }
+  }
+  if (report.value().torch) {
+    const auto made =
+        torch_plan(*report.value().torch, report.value().chain, report.value().micro_rows);
+    const Status written =
+        made.ok() ? write_torch_plan(options.to[1], made.value()) : Status(made.error());
+    if (!written.ok()) {
+      errors << "tenuto plan: " << told(written.error().message) << "\n";
+      return made.ok() ? 1 : exit_code_of_command(made.error());
     }
   }
   const std::string json = options.json || !options.out.empty() ? plan_json(report.value()) : "";
@@ -160,13 +291,19 @@ void add_plan_command(CLI::App& app, Chosen chosen) {
                   "docs/planning.md describes the files, the planners and the output.");
   path_flag(*command, "--chain", options->chain,
             "layers, one per line: forward_ms backward_ms activation_bytes parameter_bytes name;\n"
-            "or a profiled graph of operators")
-      ->required();
+            "or a profiled graph of operators");
+  path_flag(*command, "--model", options->model,
+            "in place of --chain: a model file with times for several numbers of rows");
   path_flag(*command, "--cluster", options->cluster,
             "devices and their rates: {\"devices\": N, \"bandwidth_gbps\": ...} as JSON")
       ->required();
-  number_flag(*command, "--micros", options->micros, whole_numbers(1, kMostMicros),
+  number_flag(*command, "--micros", options->cut.micros, whole_numbers(1, kMostMicros),
               "micro-batches of a step (8)");
+  number_flag(*command, "--rows", options->cut.rows, whole_numbers(1, kMostRows),
+              "with --model: rows of a step; their division into micro-batches is chosen by the\n"
+              "step of the plan that trains");
+  number_flag(*command, "--micro-rows", options->cut.micro_rows, whole_numbers(1, kMostRows),
+              "with --model: rows of a micro-batch (with --rows: chosen; else the most measured)");
   command->add_option("--planner", options->planner,
                       "tenuto, or a simpler or published rule to compare with (tenuto)");
   number_flag(*command, "--seconds", options->seconds, NumberRange{1e-6, 1e6},
@@ -178,6 +315,13 @@ void add_plan_command(CLI::App& app, Chosen chosen) {
   path_flag(*command, "--plan", options->plan,
             "write a plan with whole micro-batches in turn, which parallel.plan trains and\n"
             "tenuto simulate prices");
+  command
+      ->add_option(
+          "--to", options->to,
+          "torch DIR: write split points and PyTorch's schedule CSV of the best plan that\n"
+          "PyTorch can run into this folder")
+      ->expected(2)
+      ->type_name("FORM DIR");
   command->callback(
       [options, chosen = std::move(chosen)] { chosen([options] { return run_plan(*options); }); });
 }

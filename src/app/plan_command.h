@@ -6,26 +6,31 @@
 #include <iostream>
 #include <optional>
 #include <string>
+#include <vector>
+
+#include "app/plan_rows.h"
 
 namespace tenuto {
 
 // The flags as given.
 struct PlanOptions {
   std::string chain;    // file of layers, see world/layer_chain.h
+  std::string model;    // or a model file, see world/model_profile.h
   std::string cluster;  // file of devices, see world/cluster_file.h
-  int32_t micros = 8;   // micro-batches of a step
+  RowFlags cut;         // rows and micro-batches of a step; rows only with `model`
   std::string planner = "tenuto";
   std::string duplex = "full";    // or half
   std::optional<double> seconds;  // limit of the search
   std::string out;                // file for the JSON object
   std::string plan;               // file for the plan that trains
+  std::vector<std::string> to;    // "torch" and a folder, for a plan that PyTorch runs; or empty
   bool json = false;
 };
 
 // Plans and prints. Returns the exit code: 0; 1 a file could not be written; 2 wrong flags or an
 // unreadable file; 3 no layout fits into memory. On 1, 2 and 3 nothing is written to `out`.
 //
-// Requires: micros >= 1, seconds > 0
+// Requires: numbers of rows and micro-batches >= 1, seconds > 0
 int run_plan(const PlanOptions& options, std::ostream& out = std::cout,
              std::ostream& errors = std::cerr);
 

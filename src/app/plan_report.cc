@@ -8,6 +8,7 @@
 
 #include "app/flags.h"
 #include "app/plan_file.h"
+#include "app/plan_torch.h"
 #include "app/plan_training.h"
 #include "base/text.h"
 
@@ -269,6 +270,18 @@ Json runner_up_json(const PlanReport& report) {
           {"why", why_longer(runner, report.search.best)}};
 }
 
+Json cuts_json(const std::vector<RowAlternative>& cuts) {
+  Json all = Json::array();
+  for (const RowAlternative& it : cuts) {
+    Json& entry =
+        all.emplace_back(Json{{"micro_rows", it.cut.micro_rows}, {"micros", it.cut.micros}});
+    if (it.in_turn_ms) entry["micros_in_turn_ms"] = *it.in_turn_ms;
+    if (it.rows_split_ms) entry["rows_split_ms"] = *it.rows_split_ms;
+    if (!it.why_not.empty()) entry["why_not"] = it.why_not;
+  }
+  return all;
+}
+
 // The head of the text: one fact a line.
 std::string facts_text(const PlanReport& report) {
   const LayoutSearch& search = report.search;
@@ -335,19 +348,32 @@ std::string plan_json(const PlanReport& report) {
       {"ended_by_limit", report.ended},
       {"runner_up", runner_up_json(report)},
   };
+  if (report.micro_rows > 0) tree["micro_rows"] = report.micro_rows;
+  if (!report.cuts.empty()) tree["cuts"] = cuts_json(report.cuts);
   if (report.training) tree["plan"] = training_json(*report.training, report.training_file);
+  if (report.torch) {
+    tree["torch"] = torch_json(*report.torch, report.torch_folder, *report.training);
+  }
   return tree.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n";
 }
 
 std::string plan_text(const PlanReport& report) {
-  std::string text = cat(facts_text(report), "\n", stages_table(report));
+  std::string text;
+  if (!report.cuts.empty()) {
+    text = alternatives_text(report.cuts, {report.micro_rows, report.search.best.loads.micros});
+  }
+  text += cat(facts_text(report), "\n", stages_table(report));
   if (!report.search.best.loads.links.empty()) {
     text += cat("\n", links_table(report.search.best));
   }
   if (report.training) {
     text +=
         training_text(*report.training, report.training_file, report.search.best.schedule.makespan);
+    if (report.micro_rows > 0) {
+      text += cat("job         parallel.micro_rows = ", report.micro_rows, "\n");
+    }
   }
+  if (report.torch) text += torch_text(*report.torch, report.torch_folder, *report.training);
   return text;
 }
 

@@ -3,11 +3,13 @@
 
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "adapt/layout/baseline.h"
 #include "adapt/layout/in_turn.h"
 #include "adapt/layout/problem.h"
 #include "adapt/layout/search.h"
+#include "app/plan_rows.h"
 #include "base/unit.h"
 #include "world/layer_chain.h"
 
@@ -21,8 +23,12 @@ struct PlanReport {
   LayoutSearch search;  // of other planners than Tenuto's: the best layout and the lower bound
   Duration planning{};  // from reading the files to the result
   bool ended = false;   // the search was ended by its time limit
-  std::optional<InTurnPlan> training{};  // the plan that was written for training,
-  std::string training_file{};           // and where
+  std::optional<InTurnPlan> training{};  // the plan for training,
+  std::string training_file{};           // and where it was written; empty = it was not
+  std::optional<InTurnPlan> torch{};     // the plan for PyTorch,
+  std::string torch_folder{};            // and where it was written
+  int32_t micro_rows = 0;                // of a model file: rows of a micro-batch; 0 = not known
+  std::vector<RowAlternative> cuts{};    // all that were tried; empty = there was no choice
 };
 
 // One line with one JSON object.

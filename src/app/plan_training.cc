@@ -41,10 +41,10 @@ Result<InTurnPlan> training_plan(const LayerChain& chain, const Cluster& cluster
 
 std::string training_text(const InTurnPlan& plan, const std::string& path, double rows_split) {
   const double step = to_milliseconds(plan.step), bound = to_milliseconds(plan.lower_bound);
-  return cat("\nto train    ", path, ": whole micro-batches in turn, ", shape_of(plan.plan), "\n",
-             "step        ", fixed(step, 3), " ms, with reductions and update (",
-             fixed(step * 1e6 / rows_split, 3), "x of split rows)\n", "lower bound ",
-             fixed(bound, 3), " ms of all plans",
+  return cat("\nto train    ", path, path.empty() ? "" : ": ", "whole micro-batches in turn, ",
+             shape_of(plan.plan), "\n", "step        ", fixed(step, 3),
+             " ms, with reductions and update (", fixed(step * 1e6 / rows_split, 3),
+             "x of split rows)\n", "lower bound ", fixed(bound, 3), " ms of all plans",
              bound > 0 ? cat(" (", fixed(step / bound, 3), "x)") : std::string(), "\n",
              recomputing_text(plan.plan.stages), "found by    ", plan.how, "; ", plan.priced,
              " plans were priced\n", limits_of(plan.plan));

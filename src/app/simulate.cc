@@ -200,6 +200,8 @@ void add_model_flags(CLI::App& command, SimulateOptions& options) {
             "traces with the op times, of Tenuto or PyTorch: one, or one per worker");
   path_flag(command, "--chain", options.chain,
             "with a plan's file: the layers that it was made for, as tenuto plan reads them");
+  number_flag(command, "--micro-rows", options.micro_rows, whole_numbers(1, 1'000'000),
+              "with a model file as --chain: rows of a micro-batch (the most measured)");
   path_flag(command, "--cluster", options.cluster,
             "with a plan's file: the devices, as tenuto plan reads them");
 }

@@ -31,6 +31,7 @@ struct SimulateOptions {
   int64_t seed = 0;
   std::optional<double> seconds;  // limit of a search for an order or a routing
   std::string chain, cluster;     // with a plan's file: its layers and its devices, as files
+  int32_t micro_rows = 0;         // of a model file as chain; 0 = the largest that was measured
   std::string trace;              // file for the Chrome trace
   std::string page;               // file for the HTML page
   std::string measured;  // run's folder, or a trace: shown on the page beside the simulated step

@@ -179,7 +179,7 @@ Status take_chain(const SimulateOptions& options, SimulationCase& it) {
       !options.backward_weight_ms.empty()) {
     return invalid("--chain replaces --forward-ms and the other op times: give one of the two");
   }
-  auto chain = load_chain(options.chain);
+  auto chain = load_chain(options.chain, options.micro_rows);
   if (!chain.ok()) return chain.error();
   const size_t layers = chain.value().model.layers.size(),
                expected = at(it.plan.stages.back().layer_end);

@@ -234,8 +234,9 @@ class InTurnSearch {
         if (best && spent()) return;
         const auto layout = grid_layout(order, pipelines, workers * chunks, workers, apart);
         if (!layout) continue;
-        auto it = pricer_.near_form(*layout, {pricer_.splits().front(), 0, false, chunks},
-                                    best ? best->it.step : kLongestTime);
+        auto it =
+            pricer_.near_form(*layout, {pricer_.splits().front(), 0, settings_.pipelines, chunks},
+                              best ? best->it.step : kLongestTime);
         if (!it || (best && it->step >= best->it.step)) continue;
         best = Found{std::move(*it), chunks > 1 ? cat(chunks, " stages for each worker")
                                                 : std::string("equal pipelines")};

@@ -31,8 +31,8 @@ struct InTurnSettings {
   bool tied = false;                   // first and last stage share a weight
   std::string all_reduce = "ring";     // see plan/lower.h
   int32_t evaluation_micros = 0;
-  bool pipelines = false;  // only plans of equal pipelines, none of which runs micro-batches of
-                           // another one: what other frameworks can run
+  bool pipelines = false;  // only plans of equal pipelines by fixed lists, none of which runs
+                           // micro-batches of another one: what other frameworks can run
   InTurnEffort effort;
 };
 

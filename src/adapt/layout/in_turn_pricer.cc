@@ -179,7 +179,7 @@ std::vector<InTurnForm> InTurnPricer::forms(int32_t chunks) const {
       all.push_back({split, ahead, false, 0});
     }
     if (chunks == 0) continue;
-    all.push_back({split, 0, false, chunks});
+    if (!settings_.pipelines) all.push_back({split, 0, false, chunks});
     all.push_back({split, 0, true, chunks});
   }
   return all;

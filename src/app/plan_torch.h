@@ -1,0 +1,36 @@
+// tenuto plan --to torch: a plan as split points and a schedule CSV that PyTorch's pipelining runs.
+#pragma once
+
+#include <nlohmann/json_fwd.hpp>
+#include <string>
+
+#include "adapt/layout/in_turn.h"
+#include "base/result.h"
+#include "world/layer_chain.h"
+
+namespace tenuto {
+
+// What is written for PyTorch.
+struct TorchPlan {
+  std::string csv;       // compute only; row r = rank r of each pipeline
+  std::string settings;  // JSON: the split points, the devices of the ranks, the micro-batches
+};
+
+// Requires: a plan with InTurnSettings::pipelines; micro_rows = 0: not known
+// Errors:   to_csv's
+Result<TorchPlan> torch_plan(const InTurnPlan& plan, const LayerChain& chain, int32_t micro_rows);
+
+// Writes DIR/schedule.csv and DIR/plan.json; makes the folder if need be.
+//
+// Errors: Invalid/Call  the folder or a file cannot be written
+Status write_torch_plan(const std::string& folder, const TorchPlan& plan);
+
+// What people read of it: where it is, its step, and what of the best plan that Tenuto trains,
+// `best`, PyTorch cannot run.
+std::string torch_text(const InTurnPlan& plan, const std::string& folder, const InTurnPlan& best);
+
+// The same for programs.
+nlohmann::ordered_json torch_json(const InTurnPlan& plan, const std::string& folder,
+                                  const InTurnPlan& best);
+
+}  // namespace tenuto
