@@ -18,8 +18,8 @@ namespace tenuto {
 // stage must hold, and the program can tell for each range of layers and devices whether it fits.
 // It finds the layout with the least load of the busiest stage; links count only in the step.
 //
-// Returns: nothing when no such layout fits. With few devices, and with any number of devices of
-//          equal memory in each stage, then none exists.
+// Returns: nothing when no such layout fits. With few layers and devices, then none exists; with
+//          more, one with unequal numbers of replicas may.
 // Cost:    O(N L^2) for L layers and each N that is tried, some 64 of them at most
 std::optional<LayoutSearch> search_recomputing(const LayoutProblem& problem, Watch* watch);
 
