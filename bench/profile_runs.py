@@ -2,7 +2,7 @@
 
 For a GPT and for a model with a very unequal head: two profiles of the same job, and how far they
 differ; then training on two workers with the planned cut of the layers and with the uniform one,
-in turns, against the price of each. Usage: profile_runs.py PATH_OF_TENUTO [--json]
+in turns, against the price of each. Usage: profile_runs.py PATH_OF_TENUTO [--json] [MODEL...]
 """
 import json
 import pathlib
@@ -14,10 +14,10 @@ import tempfile
 # name, model settings: with a narrow model the head and the embedding of 256 bytes are small, with
 # few blocks and long rows they are not.
 MODELS = [
-    ("gpt", {"layers": 6, "width": 128, "heads": 4, "sequence": 64}),
+    ("gpt", {"layers": 4, "width": 128, "heads": 4, "sequence": 64}),
     ("unequal", {"layers": 3, "width": 64, "heads": 2, "sequence": 128}),
 ]
-MICROS, ROWS, STEPS, TURNS = 8, 8, 16, 3
+MICROS, ROWS, STEPS, TURNS = 8, 4, 10, 2
 LIMIT = 300
 
 
@@ -86,7 +86,7 @@ def measure(name, model, root, text):
     free.write_text("\n".join(lines) + "\n")
     profiles = []
     for turn in ("one", "two"):
-        run(TENUTO, "profile", job, "--out", folder / turn, "--seconds", "10")
+        run(TENUTO, "profile", job, "--out", folder / turn, "--seconds", "5")
         profiles.append(times_of(folder / turn))
     whole = [sum(profile) for profile in profiles]
     one = folder / "one"
@@ -111,11 +111,13 @@ def measure(name, model, root, text):
 
 
 def main():
+    asked = [word for word in sys.argv[2:] if word != "--json"]
     with tempfile.TemporaryDirectory() as name:
         root = pathlib.Path(name)
         text = root / "text.txt"
         text.write_text("".join(f"{i} times {i % 13} is {i * (i % 13)}\n" for i in range(20000)))
-        results = [measure(model, settings, root, text) for model, settings in MODELS]
+        results = [measure(model, settings, root, text) for model, settings in MODELS
+                   if not asked or model in asked]
     if "--json" in sys.argv:
         print(json.dumps(results))
         return

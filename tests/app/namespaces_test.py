@@ -1,4 +1,5 @@
 """Real processes, each in a network namespace of its own, over links whose rates are shaped."""
+import json
 import os
 import pathlib
 import re
@@ -51,6 +52,30 @@ def cluster(*words, expected=0, **environment):
 def names():
     listed = subprocess.run(["ip", "netns", "list"], text=True, capture_output=True, timeout=LIMIT)
     return sorted(line.split()[0] for line in listed.stdout.splitlines())
+
+
+class ProfiledCluster(Case):
+    def test_places_are_found_in_shuffled_workers(self):
+        """Workers 0 and 2 are near each other, and so are 1 and 3: five times the rate."""
+        cluster("up", 4, 400)
+        self.addCleanup(cluster, "down")
+        for one in (0, 2):
+            for other in (1, 3):
+                cluster("link", one, other, 80)
+                cluster("link", other, one, 80)
+        self.write_job(device__clock="real", parallel__stages=4, parallel__pipelines=1,
+                       network__device="eth0", network__protocol="eager")
+        launch = '["ip","netns","exec","vc{worker}"]'
+        done = subprocess.run(
+            [CLUSTER, "exec", "hub", TENUTO, "profile", str(self.job), "--links-only", "--json",
+             "--out", str(self.folder), "--seconds", "60",
+             "--coordinator.listen=10.77.0.254:0", f"--coordinator.launch={launch}"],
+            text=True, capture_output=True, timeout=LIMIT)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        said = json.loads(done.stdout)
+        self.assertEqual(said["places"], [0, 1, 0, 1])
+        self.assertEqual([ring["workers"] for ring in said["rings"]],
+                         [[0, 2], [1, 3], [0, 2, 1, 3]])
 
 
 class VirtualCluster(Case):
