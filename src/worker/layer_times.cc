@@ -27,8 +27,8 @@ constexpr int kWarmUps = 1;
 constexpr int kLeastSteps = 2;
 // The figures are looked at after every so many steps.
 constexpr int kStepsBetweenLooks = 8;
-// A median is certain when the width of its quartiles over the root of the number of times is at
-// most this share of it.
+// A length is certain when the width of its quartiles over the root of the number of times is at
+// most this share of the median.
 constexpr double kCertain = 0.005;
 // An op that takes longer than this is taken for a device that has stopped.
 constexpr Duration kOpLimit = std::chrono::minutes(10);
@@ -49,7 +49,9 @@ std::optional<Part> part_of(OpKind kind) {
 // Times of one kind.
 using Times = std::vector<Duration>;
 
-Duration median_of(Times times) { return quantile(times, 0.5); }
+// The lower quartile: other programs of the machine make an op longer, never shorter, so this
+// changes less from one measurement to the next than the median.
+Duration length_of(Times times) { return quantile(times, 0.25); }
 
 // The distance of the quartiles over the median; 0 where nothing takes time.
 double spread_of(Times times) {
@@ -241,7 +243,7 @@ class Measurement {
         constant_of(kForward), constant_of(kBackwardInput), constant_of(kBackwardWeight)};
     // A micro-batch passes a stage in two ops, if the backward is not split.
     profile.op = (constant[kForward] + constant[kBackwardInput] + constant[kBackwardWeight]) / 2 +
-                 median_of(between());
+                 length_of(between());
     int64_t parameters = 0;
     for (const Bytes bytes : bytes_.parameters) parameters += bytes.count;
     const double beside =
@@ -309,16 +311,19 @@ class Measurement {
     }
   }
 
-  // What a pass of this kind takes beside its layers: the median over the numbers of rows.
+  // What a pass of this kind takes beside its layers, from the smallest number of rows, where the
+  // layers hide least of it. It is in each layer's op, so it is no more than half of the shortest.
   Duration constant_of(Part part) const {
     const auto layers = static_cast<int64_t>(work_.apart.stages.size());
-    Times found;
-    for (size_t r = 0; layers > 1 && r < rows_.size(); ++r) {
-      Duration sum{};
-      for (const auto& parts : apart_[r].of) sum += median_of(parts[part]);
-      found.push_back((sum - median_of(whole_[r].of[0][part])) / (layers - 1));
+    if (layers < 2) return {};
+    Duration sum{}, shortest = Duration::max();
+    for (const auto& parts : apart_[0].of) {
+      const Duration length = length_of(parts[part]);
+      sum += length;
+      shortest = std::min(shortest, length);
     }
-    return std::max(median_of(std::move(found)), Duration::zero());
+    const Duration more = (sum - length_of(whole_[0].of[0][part])) / (layers - 1);
+    return std::clamp(more, Duration::zero(), shortest / 2);
   }
   // The times between two ops, of all steps.
   Times between() const {
@@ -329,7 +334,7 @@ class Measurement {
     return all;
   }
   static Duration without(const Times& times, Duration constant) {
-    return std::max(median_of(times) - constant, Duration::zero());
+    return std::max(length_of(times) - constant, Duration::zero());
   }
   // The update does not depend on the rows.
   Duration update_of(size_t layer) const {
@@ -338,7 +343,7 @@ class Measurement {
       const Times& some = times.of[layer][kUpdate];
       all.insert(all.end(), some.begin(), some.end());
     }
-    return median_of(std::move(all));
+    return length_of(std::move(all));
   }
 
   const LayerWork& work_;

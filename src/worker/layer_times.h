@@ -36,12 +36,12 @@ std::vector<int32_t> measured_rows(int32_t rows);
 // The names of the model's layers, input side first.
 std::vector<std::string> layer_names(const ModelSettings& model);
 
-// Trains the job on its device, alternately by both plans, and takes the medians of the ops' times.
-// What the ops of `apart` take longer than those of `whole` is the constant of a pass, beside the
-// time between two ops. A stash is what the memory of tensors grows by in a layer's forward, its
-// output included; `optimizer` is what the device keeps for a layer between steps beside the
-// weights: sums, moments and back-ups. A paced device has its settings as times and bytes; there
-// the number of rows changes nothing, so only one is measured.
+// Trains the job on its device, alternately by both plans, and takes the lower quartiles of the
+// ops' times. What the ops of `apart` take longer than those of `whole` is the constant of a pass,
+// beside the time between two ops. A stash is what the memory of tensors grows by in a layer's
+// forward, its output included; `optimizer` is what the device keeps for a layer between steps
+// beside the weights: sums, moments and back-ups. A paced device has its settings as times and
+// bytes; there the number of rows changes nothing, so only one is measured.
 //
 // Errors: those of the device
 Result<ModelProfile> measure_layers(const LayerWork& work, const RealDevice& real);
