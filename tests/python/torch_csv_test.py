@@ -43,6 +43,33 @@ class Case(unittest.TestCase):
         return ran.stdout
 
 
+class Planned(Case):
+    def test_pytorch_runs_what_the_planner_writes(self):
+        chain, cluster = self.folder / "chain", self.folder / "cluster.json"
+        chain.write_text("".join(f"1 2 1000 1000000 layer{n}\n" for n in range(4)))
+        cluster.write_text('{"devices": 2, "bandwidth_gbps": [[0, 0.5], [0.5, 0]]}')
+        out = self.folder / "out"
+        told = json.loads(self.run_tenuto("plan", "--chain", chain, "--cluster", cluster,
+                                          "--micros", 4, "--to", "torch", out, "--json"))
+        plan = json.loads((out / "plan.json").read_text())
+        self.assertEqual(plan["n_microbatches"] * plan["pipelines"], 4)
+        self.assertEqual(plan["step_ms"], told["torch"]["makespan_ms"])
+        self.assertEqual(len(plan["split_points"]) + 1, len(plan["stages"]))
+        self.assertEqual(len(plan["devices"]), plan["pipelines"])
+        self.run_tenuto("schedule", "check", out / "schedule.csv")
+        ran = python("torch_pipeline.py", len(plan["devices"][0]), plan["n_microbatches"],
+                     f"compute_only:{out / 'schedule.csv'}")[0]
+        refused = tenuto("plan", "--chain", chain, "--cluster", cluster, "--to", "jax",
+                         self.folder / "other")
+        self.assertEqual(refused.returncode, 2)
+        self.assertIn("--to jax: expected torch and a folder", refused.stderr)
+        self.assertFalse((self.folder / "other").exists())
+        for what in ("loss", "norm"):
+            wanted = ran[f"plain_{what}"]
+            self.assertAlmostEqual(ran[what], wanted, delta=SAME * abs(wanted), msg=what)
+
+
+
 class FromTorch(Case):
     def orders(self, ranks, micros):
         return python("torch_orders.py", self.folder, ranks, micros)[0]
