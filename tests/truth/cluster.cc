@@ -142,7 +142,7 @@ ClusterResult run_cluster(const Job& job, const Plan& plan, int64_t first, int64
       if (!resume.empty()) expect(self->compute->load(resume, first));
       train(*self, plan, first, last);
       for (const StageId stage : stages) {
-        if (plan.stages[static_cast<size_t>(stage.value)].holders.front() != self->self) return;
+        if (plan.stages[static_cast<size_t>(stage.value)].holders.front() != self->self) continue;
         self->shards[stage.value] = cat(directory, "/stage-", stage, ".safetensors");
         expect(self->compute->save(stage, self->shards[stage.value]));
       }

@@ -27,6 +27,7 @@
 #include "adapt/adapt.h"
 #include "base/text.h"
 #include "ir/check.h"
+#include "plan/fine_stages.h"
 #include "plan/lower.h"
 #include "plan/make_plan.h"
 #include "plan/routings.h"
@@ -174,6 +175,44 @@ TEST_F(Truth, RecomputationChangesNoBitOfOtherRuns) {
     const ClusterResult run = run_cluster(own, again, 0, kSteps, {}, place("again"));
     EXPECT_EQ(run.losses, keeping.losses);
     EXPECT_EQ(read_parameters(run.shards), kept);
+  }
+}
+
+// Each layer is a stage of its own, also after layers have moved.
+TEST_F(Truth, FineStagesAreBitwiseEqual) {
+  const PlainResult plain = run_plain(job(1, 1, "1f1b"));
+  for (const char* order : {"1f1b", "zb-v"}) {
+    SCOPED_TRACE(order);
+    const Job own = job(1, 2, order);
+    const Plan fine = with_fine_stages(plan_of(own)).value();
+    const ClusterResult run = run_cluster(own, fine, 0, kSteps, {}, place("fine"));
+    expect_same_bits(plain, run.losses, read_parameters(run.shards));
+    std::vector<std::vector<WorkerId>> holders;
+    for (const Stage& stage : fine.stages) holders.push_back(stage.holders);
+    holders[1] = {{1 - holders[1].front().value}};
+    const Plan moved = with_holders(fine, holders);
+    ASSERT_TRUE(check(moved).ok());
+    const ClusterResult other = run_cluster(own, moved, 0, kSteps, {}, place("moved"));
+    expect_same_bits(plain, other.losses, read_parameters(other.shards));
+  }
+}
+
+// With reproducible sums: the same bits wherever the layers are, with several holders of each.
+TEST_F(Truth, ReproducibleSumsOfFineStages) {
+  Job own = job(2, 2, "zb-h1");
+  own.model.tied = true;
+  own.resilience.numerics = "reproducible";
+  const Plan coarse = plan_of(own);
+  const ClusterResult first = run_cluster(own, coarse, 0, kSteps, {}, place("coarse"));
+  const Plan fine = with_fine_stages(coarse).value();
+  std::vector<std::vector<WorkerId>> holders;
+  for (const Stage& stage : fine.stages) holders.push_back(stage.holders);
+  holders[1] = {{1}, holders[1].back()};
+  for (const Plan& plan : {fine, with_holders(fine, holders)}) {
+    ASSERT_TRUE(check(plan).ok());
+    const ClusterResult run = run_cluster(own, plan, 0, kSteps, {}, place("fine"));
+    EXPECT_EQ(run.losses, first.losses);
+    EXPECT_EQ(read_parameters(run.shards), read_parameters(first.shards));
   }
 }
 

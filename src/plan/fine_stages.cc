@@ -1,0 +1,119 @@
+#include "plan/fine_stages.h"
+
+#include <algorithm>
+#include <utility>
+#include <vector>
+
+#include "base/contains.h"
+#include "base/text.h"
+#include "plan/lower.h"
+
+namespace tenuto {
+namespace {
+
+size_t at(int32_t index) { return static_cast<size_t>(index); }
+
+// The compute ops of a list, each divided into the ops of the layers of its stage.
+std::vector<Op> divide(const std::vector<Op>& list, const std::vector<Stage>& stages) {
+  const int32_t first = stages.front().layer_first;
+  std::vector<Op> fine;
+  for (const Op& op : list) {
+    if (is_message(op) || !has_micro(op)) continue;
+    const Stage& stage = stages[at(op.stage.value)];
+    const bool back = op.kind == OpKind::BackwardInput || op.kind == OpKind::BackwardWeight;
+    const int32_t count = stage.layer_end - stage.layer_first;
+    for (int32_t i = 0; i < count; ++i) {
+      Op part = op;
+      part.stage = {(back ? stage.layer_end - 1 - i : stage.layer_first + i) - first};
+      fine.push_back(part);
+    }
+  }
+  return fine;
+}
+
+// The limits for a list that had the limits `coarse` before it was divided. `divided` new stages
+// came from `held` stages of the worker. A limit on memory counts parts of a micro-batch, one for
+// each stage: all numbers grow, so that the parts stay whole numbers.
+Limit divide(const Limit& coarse, const std::vector<Op>& fine, int64_t held, int64_t divided) {
+  const Limit all = limit_of(fine);
+  Limit limit;
+  if (coarse.micros > 0) limit.micros = all.micros;
+  if (coarse.warm_up > 0) limit.warm_up = all.warm_up;
+  if (coarse.memory.most == 0 || held == 0) return limit;
+  limit.memory = {coarse.memory.most * divided, coarse.memory.whole * held,
+                  coarse.memory.late * held};
+  // Stages with unequal numbers of layers: the list may hold more of the smaller parts at once.
+  limit.memory.most = std::max(limit.memory.most, peak_of(fine, limit.memory));
+  return limit;
+}
+
+// How the new stages sum: as the stage that they come from.
+Summings divide(const Summings& coarse, const std::vector<Stage>& stages) {
+  const int32_t first = stages.front().layer_first;
+  Summings fine;
+  for (const auto& [of, summing] : coarse) {
+    if (of.size() > 1) {  // a weight that the first and the last stage share
+      fine[{{0}, {stages.back().layer_end - 1 - first}}] = summing;
+      continue;
+    }
+    const Stage& stage = stages[at(of.front().value)];
+    for (int32_t layer = stage.layer_first; layer < stage.layer_end; ++layer) {
+      fine[{{layer - first}}] = summing;
+    }
+  }
+  return fine;
+}
+
+bool share_a_holder(const Stage& one, const Stage& other) {
+  return std::any_of(one.holders.begin(), one.holders.end(),
+                     [&](WorkerId holder) { return holds(other, holder); });
+}
+
+}  // namespace
+
+Result<Plan> with_fine_stages(const Plan& plan) {
+  const auto layers = [](const Stage& stage) { return stage.layer_end - stage.layer_first; };
+  if (std::all_of(plan.stages.begin(), plan.stages.end(),
+                  [&](const Stage& stage) { return layers(stage) == 1; })) {
+    return plan;
+  }
+  if (plan.update.tied && share_a_holder(plan.stages.front(), plan.stages.back())) {
+    return Error{Code::Infeasible, Reach::Job,
+                 "the first and the last layer share a weight, and a worker holds both: layers can "
+                 "be stages of their own only on several workers"};
+  }
+  Plan fine;
+  fine.order = plan.order;
+  fine.dispatch = plan.dispatch;
+  fine.split_backward = plan.split_backward;
+  fine.update = plan.update;
+  for (const Stage& stage : plan.stages) {
+    for (int32_t layer = stage.layer_first; layer < stage.layer_end; ++layer) {
+      fine.stages.push_back({layer, layer + 1, stage.holders, stage.recompute});
+    }
+  }
+  const auto count = static_cast<int32_t>(fine.stages.size());
+  fine.schedule.stage_count = count;
+  fine.schedule.micro_count = plan.schedule.micro_count;
+  fine.schedule.all_reduce = plan.schedule.all_reduce;
+  for (size_t w = 0; w < plan.schedule.lists.size(); ++w) {
+    fine.schedule.lists.push_back(divide(plan.schedule.lists[w], plan.stages));
+    if (plan.limits.empty()) continue;
+    const WorkerId worker{static_cast<int32_t>(w)};
+    fine.limits.push_back(divide(plan.limits[w], fine.schedule.lists[w],
+                                 std::ssize(stages_of(plan.stages, worker)),
+                                 std::ssize(stages_of(fine.stages, worker))));
+  }
+  insert_messages(fine.schedule);
+  append_update(fine, divide(summings_of(plan.schedule), plan.stages));
+  if (plan.evaluation == Schedule{}) return fine;
+  fine.evaluation.stage_count = count;
+  fine.evaluation.micro_count = plan.evaluation.micro_count;
+  for (const auto& list : plan.evaluation.lists) {
+    fine.evaluation.lists.push_back(divide(list, plan.stages));
+  }
+  insert_messages(fine.evaluation);
+  return fine;
+}
+
+}  // namespace tenuto
