@@ -2,6 +2,9 @@
 
 #include <map>
 #include <utility>
+#include <vector>
+
+#include "world/fit.h"
 
 namespace tenuto {
 namespace {
@@ -21,20 +24,13 @@ Bytes message_of(const Job& job) {
   return {rows * job.model.width * kFloat};
 }
 
-}  // namespace
-
-Model model_of(const Plan& plan, const WorkerTimes& times) {
-  const auto workers = static_cast<int32_t>(times.forward.size());
+// The model of a plan whose stages have these shares of their workers' times.
+Model model_of(const Plan& plan, const WorkerTimes& times, const std::vector<TimeShare>& shares) {
   Model model;
   model.layers.resize(at(plan.stages.back().layer_end));
-  std::map<WorkerId, TimeShare> shares;  // by first holder: all its stages have the same share
   for (size_t s = 0; s < plan.stages.size(); ++s) {
     const Stage& stage = plan.stages[s];
-    const WorkerId holder = stage.holders.front();
-    if (shares.count(holder) == 0) {
-      shares[holder] = time_share_of(plan.stages, workers, {static_cast<int32_t>(s)});
-    }
-    const TimeShare& share = shares[holder];
+    const TimeShare& share = shares[s];
     const auto part = [&](const std::vector<double>& of) {
       return from_milliseconds(of[at(share.place)] / share.chunks);
     };
@@ -46,6 +42,22 @@ Model model_of(const Plan& plan, const WorkerTimes& times) {
     model.layers[at(stage.layer_end) - 1].activation = times.message;
   }
   return model;
+}
+
+}  // namespace
+
+Model model_of(const Plan& plan, const WorkerTimes& times) {
+  const auto workers = static_cast<int32_t>(times.forward.size());
+  std::map<WorkerId, TimeShare> by_holder;  // the first one: all its stages have the same share
+  std::vector<TimeShare> shares;
+  for (size_t s = 0; s < plan.stages.size(); ++s) {
+    const WorkerId holder = plan.stages[s].holders.front();
+    if (by_holder.count(holder) == 0) {
+      by_holder[holder] = time_share_of(plan.stages, workers, {static_cast<int32_t>(s)});
+    }
+    shares.push_back(by_holder[holder]);
+  }
+  return model_of(plan, times, shares);
 }
 
 Model job_model(const Job& job, const Plan& plan) {
@@ -61,7 +73,12 @@ Model job_model(const Job& job, const Plan& plan) {
   times.forward = spread(job.device.forward_ms, workers);
   times.backward_input = spread(job.device.backward_input_ms, workers);
   times.backward_weight = spread(job.device.backward_weight_ms, workers);
-  return model_of(plan, times);
+  if (!has_fine_stages(job)) return model_of(plan, times);
+  std::vector<TimeShare> shares;
+  for (size_t s = 0; s < plan.stages.size(); ++s) {
+    shares.push_back(time_share_of(job, plan.stages, {static_cast<int32_t>(s)}));
+  }
+  return model_of(plan, times, shares);
 }
 
 }  // namespace tenuto

@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "adapt/adapt.h"
+#include "adapt/mesh.h"
 #include "adapt/sums.h"
 #include "app/job_model.h"
 #include "app/plan_file.h"
@@ -12,6 +13,7 @@
 #include "ir/check.h"
 #include "ir/effect.h"
 #include "plan/copies.h"
+#include "plan/fine_stages.h"
 #include "plan/given_plan.h"
 #include "plan/lower.h"
 #include "plan/make_plan.h"
@@ -48,7 +50,10 @@ int32_t layers_of(const Job& job) {
   const int32_t chunks = job.parallel.chunks > 0 ? job.parallel.chunks
                          : card != nullptr       ? card->chunks
                                                  : 1;
-  return job.device.kind == "paced" ? std::max(layers, job.parallel.stages * chunks) : layers;
+  if (job.device.kind != "paced") return layers;
+  const int32_t stages = job.parallel.stages * chunks;
+  if (!has_fine_stages(job)) return std::max(layers, stages);
+  return (std::max(layers, 2 * stages) + stages - 1) / stages * stages;  // as many at each worker
 }
 
 // The lists of a file, laid out for the job.
@@ -220,7 +225,8 @@ Result<Plan> make_whole_plan(const Job& job, const std::vector<bool>& alive, Wat
   shape.staggered = job.parallel.optimizer == "staggered";
   shape.all_reduce = job.parallel.all_reduce;
   shape.evaluation_micros = job.validate_micros;
-  if (shape.layers == cut_layers(job.model)) shape.layer_cost = layer_costs(job);
+  const bool alike = job.device.kind == "paced" && has_fine_stages(job);
+  if (shape.layers == cut_layers(job.model) && !alike) shape.layer_cost = layer_costs(job);
   if (!job.parallel.plan.empty()) return make_plan_of_plan_file(job, shape);
   if (!job.parallel.schedule.empty()) return make_plan_of_file(job, shape);
   const bool either = job.parallel.dispatch == "auto" && !listed && !open;
@@ -281,6 +287,17 @@ Result<Plan> with_chosen_copies(const Job& job, Plan plan) {
   return with_copies(std::move(plan), copies.value());
 }
 
+// The plan with a stage for each layer, where layers may move.
+Result<Plan> with_layers(const Job& job, Result<Plan> plan) {
+  if (!plan.ok() || !has_fine_stages(job)) return plan;
+  if (!holds_apart(plan.value())) {
+    return Error{Code::Infeasible, Reach::Job,
+                 cat("resilience.layers = \"", job.resilience.layers,
+                     "\" needs workers that hold one stage each: take another parallel.order")};
+  }
+  return with_fine_stages(plan.value());
+}
+
 // The plan with the all-reduces that are best for the cluster of the job, where the job leaves that
 // open. Only paced devices have known op times to choose by.
 Result<Plan> with_first_sums(const Job& job, const std::vector<bool>& alive, Result<Plan> plan) {
@@ -302,7 +319,8 @@ Result<Plan> with_first_sums(const Job& job, const std::vector<bool>& alive, Res
 std::optional<Plan> make_plan_of_all(const Job& job, const Plan& begun) {
   const std::vector<bool> alive = alive_at(job.faults, 0, job.seats(), job.worker_count());
   if (!contains(alive, false)) return std::nullopt;
-  Result<Plan> whole = make_whole_plan(job, std::vector<bool>(alive.size(), true), nullptr);
+  Result<Plan> whole =
+      with_layers(job, make_whole_plan(job, std::vector<bool>(alive.size(), true), nullptr));
   if (!whole.ok()) return std::nullopt;
   const Plan first = without_copies(begun);
   auto holders = holders_of_all(whole.value(), first, alive);
@@ -327,7 +345,7 @@ Result<Plan> make_job_plan(const Job& job, Watch* watch) {
   if (plan.ok() && job.resilience.copies > 0) {
     plan = with_chosen_copies(job, std::move(plan).value());
   }
-  return with_first_sums(job, alive, std::move(plan));
+  return with_first_sums(job, alive, with_layers(job, std::move(plan)));
 }
 
 }  // namespace tenuto

@@ -218,6 +218,7 @@ Rules make_rules(const TrainOptions& options, const Job& job, const Plan& plan, 
   CHECK(slow_links, "a job that was loaded has one of the names");
   rules.slow_links = *slow_links;
   rules.restarts = job.resilience.restarts;
+  rules.layers = *slow_links_of(job.resilience.layers);
   rules.routing = job.resilience.slow_workers == "adapt";
   // Copies hold final versions only, so a run with copies keeps the barrier.
   rules.chooses_update = job.parallel.optimizer == "auto" && job.resilience.copies == 0;

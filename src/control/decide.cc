@@ -7,6 +7,7 @@
 #include "control/hear.h"
 #include "control/instruct.h"
 #include "control/join.h"
+#include "control/layers.h"
 #include "control/partition.h"
 #include "control/planning.h"
 #include "control/recover.h"
@@ -29,7 +30,7 @@ class Turn {
   void hear(const Exited& exited);
   void hear(const Request& request);
   void hear(const Stored& stored);
-  void hear(const Planned& planned) { take(take_planned(s(), planned)); }
+  void hear(const Planned& planned);
   void hear(const Trouble& trouble);
   void hear(const Tick&) {}
 
@@ -148,6 +149,17 @@ void Turn::hear(const Stored& stored) {
   if (stored.failure.empty()) return;
   const bool salvaging = s().situation == Situation::Salvaging;
   end(1, salvaging ? cat(s().salvage.cause, "; then ", stored.failure) : stored.failure);
+}
+
+void Turn::hear(const Planned& planned) {
+  const bool newest = planned.request == s().planning.request && !s().planning.answered;
+  take(take_planned(s(), planned));
+  const Planning& planning = s().planning;
+  const bool wanted = newest && !planned.moves.empty() && !planning.stale &&
+                      planning.slow_links == SlowLinks::Adapt;
+  const bool free = s().situation == Situation::Running && s().committed < s().stop_at &&
+                    is_plan_adopted(s()) && !is_receiving(s());
+  if (wanted && free) take(give_layers(s(), planned));
 }
 
 void Turn::hear(const Trouble& trouble) {
@@ -367,11 +379,13 @@ void Turn::run() {
   stop();
 }
 
-// Gives places to joiners that are ready, and work to those that have the whole state.
+// Gives places to joiners that are ready, and work to those that have the whole state; layers that
+// move come to their receivers.
 void Turn::let_join() {
   if (s().committed >= s().stop_at) return;
   take(watch_joiners(s(), now_));
   if (!is_plan_adopted(s()) || s().recovery.waiting) return;
+  if (s().transfer) return take(finish_layers(s()));
   if (!is_receiving(s())) return take(give_places(s(), now_));
   const std::vector<WorkerId> complete = complete_joiners(s());
   if (complete.empty()) return;

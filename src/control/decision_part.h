@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "adapt/layers.h"
 #include "base/unit.h"
 #include "control/edit.h"
 #include "control/state.h"
@@ -61,6 +62,8 @@ struct PlanRequest {
   Cluster cluster;
   bool routing = false;  // micro-batches may go to other workers
   bool update = false;   // asks only whether the same plan is faster with steps ahead of the norm
+  // Asks whether layers should move, too, and under which terms.
+  std::optional<MoveTerms> layers = {};
 };
 
 // The default kind of a reason.

@@ -9,6 +9,9 @@
 namespace tenuto {
 namespace {
 
+// After the loss of a worker, moves of layers are considered after so many steps.
+constexpr int64_t kLossLasts = 8;
+
 Member& member_in(State& state, WorkerId worker) {
   return state.members[static_cast<size_t>(worker.value)];
 }
@@ -145,6 +148,19 @@ void change(State& s, const JoinersSentBack&) {
     of.place = {};
     of.suspect_since.reset();
   }
+  s.transfer.reset();
+}
+
+void change(State& s, const LayersGiven& edit) {
+  s.transfer = edit.transfer;
+  for (Joiner& place : s.transfer->places) place.plan_serial = s.planning.serial;
+}
+
+void change(State& s, const LayersMoved&) {
+  move_layers(s.stages, s.transfer->moves);
+  s.moved = plan_of_moved(s);
+  s.moved_at = s.committed;
+  s.transfer.reset();
 }
 
 void change(State& s, const RecoveryBegun& edit) {
@@ -165,6 +181,7 @@ void change(State& s, const RecoveryBegun& edit) {
   s.shards.erase(s.shards.upper_bound(s.committed), s.shards.end());
   forget_losses(s);
   forget_worker(s.planning, edit.dead);
+  s.planning.changed_at = s.committed;
 }
 
 void change(State& s, const RecoveryPlanned& edit) { s.recovery.plan = edit.plan; }
@@ -189,6 +206,8 @@ void change(State& s, const EpochBegun& edit) {
   planning.present = planning.previous = recovery.plan;
   planning.present_name = planning.previous_name = cat(s.epoch);
   planning.serial += 1;
+  // Layers may move once the loss has lasted for a while.
+  if (s.rules.layers != SlowLinks::Off) planning.review_at = s.committed + kLossLasts;
   s.first_plan = planning.serial;
   planning.from = s.committed;
 }
@@ -238,10 +257,12 @@ void change(State& s, const MemberJoined& edit) {
   if (of.absent) {
     s.grown = true;
     for (Member& member : s.members) member.absent = false;
+    s.moved = plan_of_moved(s);
   }
   of.joining = Joining::No;
   of.place = {};
   readmit(s.planning, s.rules, edit.worker);
+  s.planning.changed_at = s.committed;
 }
 
 void change(State& s, const StepCommitted& edit) { s.committed = edit.version; }
@@ -249,6 +270,7 @@ void change(State& s, const StepCommitted& edit) { s.committed = edit.version; }
 void change(State& s, const StepMeasured& edit) {
   s.planning.update.note(edit.clipped);
   s.planning.stale = s.planning.stale || edit.changed;
+  if (edit.other) s.planning.changed_at = edit.step;
   if (edit.monitor) s.planning.monitor = edit.monitor;
 }
 
@@ -271,6 +293,7 @@ void change(State& s, const PlanAsked& edit) {
 void change(State& s, const PlanAnswered& edit) {
   s.planning.answered = true;
   s.planning.stale = s.planning.stale || edit.stale;
+  if (edit.review_at >= 0) s.planning.review_at = edit.review_at;
 }
 
 void change(State& s, const PlanKept&) { s.planning.stale = false; }

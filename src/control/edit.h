@@ -113,8 +113,15 @@ struct WorkerAwaited {
 struct MemberLost {
   WorkerId worker;
 };
-// Members without the whole state lose their membership and are invited anew.
+// Members without the whole state lose their membership and are invited anew. Layers that move stay
+// with their donors.
 struct JoinersSentBack {};
+// Layers begin to move, under the present plan: their receivers get the state.
+struct LayersGiven {
+  LayerTransfer transfer;  // without the serial of the plan
+};
+// The receivers have the whole state, and hold the layers instead of the donors.
+struct LayersMoved {};
 // A new epoch begins, in which all workers but the dead one freeze; then they continue without it,
 // under this plan.
 struct RecoveryBegun {
@@ -178,7 +185,8 @@ struct StepCommitted {
 struct StepMeasured {
   int64_t step = 0;
   bool clipped = false;
-  bool changed = false;                         // the cluster has changed: seek another plan
+  bool changed = false;                         // seek another plan
+  bool other = false;                           // the cluster is not as it was
   std::shared_ptr<const MonitorState> monitor;  // null: links are not watched
 };
 // All shards of the version are there: its manifest is written.
@@ -202,6 +210,7 @@ struct PlanAsked {
 // the planner is asked again later.
 struct PlanAnswered {
   bool stale = false;
+  int64_t review_at = -1;  // ask again at the commit of this version; -1 = as before
 };
 // The cluster has changed, but needs no other plan.
 struct PlanKept {};
@@ -248,9 +257,10 @@ using Edit =
                  SlowLinksTreated, FaultAdded, StopAsked, RunBegun, WorkerAwaited, MemberLost,
                  JoinersSentBack, RecoveryBegun, RecoveryPlanned, RestFound, EpochBegun,
                  StepsResumed, JoinerInvited, JoinerReported, JoinerDropped, JoinersPlaced,
-                 JoinerNeeded, MemberJoined, StepCommitted, StepMeasured, CheckpointReady,
-                 CheckpointStored, PlanAsked, PlanAnswered, PlanKept, UpdateWeighed, PlanProposed,
-                 PlanInForce, StepAbandoned, SalvageAgreed, RunEnded, InstructionTold>;
+                 JoinerNeeded, MemberJoined, LayersGiven, LayersMoved, StepCommitted, StepMeasured,
+                 CheckpointReady, CheckpointStored, PlanAsked, PlanAnswered, PlanKept,
+                 UpdateWeighed, PlanProposed, PlanInForce, StepAbandoned, SalvageAgreed, RunEnded,
+                 InstructionTold>;
 
 // Changes the state as the edit says.
 //

@@ -102,6 +102,15 @@ std::string text(const JoinerNeeded& edit) {
   return cat("joiner ", edit.worker, " is needed for versions above ", edit.since);
 }
 std::string text(const MemberJoined& edit) { return cat("worker ", edit.worker, " has joined"); }
+std::string text(const LayersGiven& edit) {
+  std::string moves;
+  for (const LayerMove& move : edit.transfer.moves) {
+    moves += cat(moves.empty() ? " stage " : ", stage ", move.stage, " from worker ", move.from,
+                 " to worker ", move.to);
+  }
+  return cat("layers begin to move:", moves);
+}
+std::string text(const LayersMoved&) { return "the layers have moved"; }
 std::string text(const StepCommitted& edit) {
   return cat("version ", edit.version, " is committed");
 }

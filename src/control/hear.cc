@@ -26,9 +26,12 @@ bool is_overtaken(const State& state, const Report& report) {
 void take_shards(const State& state, const Report& report, DecisionPart& out) {
   if (report.shards.empty() || state.situation == Situation::Recovering) return;
   if (report.epoch != state.epoch && state.situation == Situation::Running) return;
-  const std::vector<StageId> held = stages_of(state.rules.stages, report.worker);
+  const std::vector<StageId> held = stages_of(state.stages, report.worker);
   for (const SavedShard& shard : report.shards) {
-    if (contains(held, shard.stage) && shard.version > state.saved) {
+    const auto at = static_cast<size_t>(shard.stage.value);
+    const auto& savers = state.told.savers;  // maybe the donor of a layer that has moved since
+    const bool saves = at < savers.size() && savers[at] == report.worker;
+    if ((saves || contains(held, shard.stage)) && shard.version > state.saved) {
       out.edits.emplace_back(ShardSaved{shard});
     }
   }

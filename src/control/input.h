@@ -5,8 +5,10 @@
 #include <memory>
 #include <string>
 #include <variant>
+#include <vector>
 
 #include "base/unit.h"
+#include "ir/layer_move.h"
 #include "ir/plan.h"
 #include "protocol/report.h"
 #include "world/fault.h"
@@ -49,6 +51,10 @@ struct Planned {
   std::string reason;
   // In an answer to PlanRequest::update: the share of clipped steps up to which `plan` is faster.
   double bearable = 0;
+  // Layers that are to move: `plan` is the plan after the moves.
+  std::vector<LayerMove> moves = {};
+  // Moves would pay if the cluster had been as it is for so many steps; -1 = there are none.
+  int64_t pays_after = -1;
 };
 // The coordinator's own side cannot go on, for example because the disk is full.
 struct Trouble {

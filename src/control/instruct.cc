@@ -43,9 +43,11 @@ std::vector<WorkerId> choose_savers(const State& state, int64_t version) {
   const Instruction& told = state.told;
   const bool stay = state.situation == Situation::Running && told.save_version == version &&
                     told.directive.epoch == state.epoch;
-  for (const Stage& stage : state.rules.stages) {
+  for (const Stage& stage : state.stages) {
     const WorkerId before = stay ? told.savers[savers.size()] : WorkerId{};
-    if (before.value >= 0 && has_state(state.members[static_cast<size_t>(before.value)])) {
+    // The donor of a layer has it longer than the next version, which it may be about to save.
+    const bool has = version <= state.moved_at + 1 || holds(stage, before);
+    if (before.value >= 0 && has && has_state(state.members[static_cast<size_t>(before.value)])) {
       savers.push_back(before);
       continue;
     }
@@ -66,10 +68,13 @@ std::vector<Joiner> joiners_of(const State& state) {
   std::vector<Joiner> all;
   for (const WorkerId worker : all_who(state, Joining::Invited)) {
     const Member& of = member_of(state, worker);
-    all.push_back({worker, of.report.incarnation, stages_of(state.rules.stages, worker)});
+    all.push_back({worker, of.report.incarnation, stages_of(state.stages, worker)});
   }
   for (const WorkerId worker : all_who(state, Joining::Receiving)) {
     all.push_back(member_of(state, worker).place);
+  }
+  if (state.transfer) {
+    all.insert(all.end(), state.transfer->places.begin(), state.transfer->places.end());
   }
   return all;
 }

@@ -32,7 +32,7 @@ bool is_ready(const State& state, const Member& member) {
 // lower number.
 WorkerId choose_donor(const State& state, StageId stage, std::map<WorkerId, int>& transfers) {
   WorkerId chosen;
-  for (const WorkerId holder : state.rules.stages[static_cast<size_t>(stage.value)].holders) {
+  for (const WorkerId holder : state.stages[static_cast<size_t>(stage.value)].holders) {
     const Member& member = member_of(state, holder);
     if (!has_state(member)) continue;
     if (chosen.value < 0 || transfers[holder] < transfers[chosen]) chosen = holder;
@@ -58,7 +58,7 @@ bool is_invited(const State& state, const Report& report) {
 bool is_of_joiner(const State& state, const Report& report) {
   if (!is_worker(state, report.worker)) return false;
   const Member& of = member_of(state, report.worker);
-  if (of.alive || stages_of(state.rules.stages, report.worker).empty()) return false;
+  if (of.alive || stages_of(state.stages, report.worker).empty()) return false;
   if (is_invited(state, report)) return true;
   const bool running = state.situation == Situation::Running && state.committed < state.stop_at;
   return state.rules.survive && running && report.incarnation > of.report.incarnation;
@@ -152,11 +152,11 @@ DecisionPart give_places(const State& state, Duration now) {
   if (ready.empty()) return out;
   out.event = "join";
   JoinersPlaced placed{{}, now};
-  std::vector<std::vector<WorkerId>> joiners(state.rules.stages.size());
+  std::vector<std::vector<WorkerId>> joiners(state.stages.size());
   std::map<WorkerId, int> transfers;
   for (const WorkerId worker : ready) {
     Joiner place{worker, member_of(state, worker).report.incarnation,
-                 stages_of(state.rules.stages, worker)};
+                 stages_of(state.stages, worker)};
     for (const StageId stage : place.stages) {
       place.donors.push_back(choose_donor(state, stage, transfers));
       joiners[static_cast<size_t>(stage.value)].push_back(worker);

@@ -27,6 +27,15 @@ Duration middle(std::vector<Duration> times) {
   return *place;
 }
 
+bool all_are_slow(const Stage& stage, const MonitorState& monitor) {
+  const auto speed = [](const Cluster& cluster, WorkerId worker) {
+    return cluster.workers[static_cast<size_t>(worker.value)].speed;
+  };
+  return std::all_of(stage.holders.begin(), stage.holders.end(), [&](WorkerId holder) {
+    return speed(monitor.cluster, holder) < speed(monitor.healthy, holder);
+  });
+}
+
 // The model with measured op times in the place of the profiled ones.
 Model measured_model(const Model& profiled, const Plan& plan, const MonitorState& monitor) {
   Model model = profiled;
@@ -36,10 +45,18 @@ Model measured_model(const Model& profiled, const Plan& plan, const MonitorState
     const auto put = [&](OpKind kind, Duration Layer::*part) {
       const auto seen = monitor.stages.find({StageId{static_cast<int32_t>(s)}, kind});
       if (seen == monitor.stages.end() || seen->second.latest.empty()) return false;
+      // Without a split, what was measured of the input's gradient includes that of the weights.
+      const bool whole = kind == OpKind::BackwardInput && !plan.split_backward;
       for (int32_t layer = stage.layer_first; layer < stage.layer_end; ++layer) {
         model.layers[static_cast<size_t>(layer)].*part = {};
+        if (whole) model.layers[static_cast<size_t>(layer)].backward_weight = {};
       }
-      model.layers[static_cast<size_t>(stage.layer_first)].*part = middle(seen->second.latest);
+      // The holders are compared with the least time. If all of them are slow, the latest times
+      // are those of slow workers, and would count their slowness twice.
+      const StageTimes& times = seen->second;
+      model.layers[static_cast<size_t>(stage.layer_first)].*part =
+          times.least.count() > 0 && all_are_slow(stage, monitor) ? times.least
+                                                                  : middle(times.latest);
       return true;
     };
     put(OpKind::Forward, &Layer::forward);
@@ -105,8 +122,13 @@ void readmit(Planning& planning, const Rules& rules, WorkerId worker) {
 PlanRequest question_of(const State& state, std::shared_ptr<const Plan> present, bool routing) {
   const Planning& planning = state.planning;
   Model model = measured_model(state.rules.model, *present, *planning.monitor);
-  return {planning.request, std::move(present), std::move(model), planning.monitor->cluster,
-          routing};
+  PlanRequest request{planning.request, std::move(present), std::move(model),
+                      planning.monitor->cluster, routing};
+  if (state.rules.layers != SlowLinks::Off && state.situation == Situation::Running) {
+    request.layers = MoveTerms{.lasted = state.committed - planning.changed_at,
+                               .left = state.stop_at - state.committed};
+  }
+  return request;
 }
 
 DecisionPart propose(const State& state, std::shared_ptr<const Plan> plan,

@@ -66,6 +66,8 @@ Facts facts_of(const State& state) {
               .rest = state.told.rest != nullptr,
               .begun = state.begun,
               .grown = state.grown,
+              .moving = state.transfer.has_value(),
+              .moves = moves_between(state.rules.stages, state.stages),
               .first_plan = state.first_plan,
               .plan = planning.serial,
               .plan_from = planning.from,
@@ -101,7 +103,9 @@ std::vector<WorkerId> all_who(const State& state, Joining how) {
   return workers;
 }
 
-bool is_receiving(const State& state) { return !all_who(state, Joining::Receiving).empty(); }
+bool is_receiving(const State& state) {
+  return state.transfer || !all_who(state, Joining::Receiving).empty();
+}
 
 bool is_reduced(const State& state) {
   return std::any_of(state.members.begin(), state.members.end(),
@@ -117,11 +121,23 @@ bool all_have_frozen(const State& state) {
 
 bool has_all_shards(const State& state, int64_t version) {
   const auto found = state.shards.find(version);
-  return found != state.shards.end() && found->second.size() == state.rules.stages.size();
+  return found != state.shards.end() && found->second.size() == state.stages.size();
 }
 
 const std::shared_ptr<const Plan>& plan_of_all(const State& state) {
+  if (state.moved) return state.moved;
   return state.grown ? state.rules.whole : state.rules.plan;
+}
+
+std::shared_ptr<const Plan> plan_of_moved(const State& state) {
+  if (state.stages == state.rules.stages) return nullptr;
+  std::vector<std::vector<WorkerId>> holders;
+  for (const Stage& stage : state.stages) {
+    auto& of = holders.emplace_back(stage.holders);
+    std::erase_if(of, [&](WorkerId holder) { return member_of(state, holder).absent; });
+  }
+  const Plan& begun = state.grown ? *state.rules.whole : *state.rules.plan;
+  return std::make_shared<const Plan>(with_holders(begun, std::move(holders)));
 }
 
 Result<Plan> plan_of_the_living(const State& state) { return plan_for(state, alive_in(state)); }

@@ -36,7 +36,8 @@ bool has_come(const Member& member);
 // The workers whose Member::joining is `how`, ascending.
 std::vector<WorkerId> all_who(const State& state, Joining how);
 
-// True when some member does not have the whole state yet.
+// True when some member does not have the whole state yet, of all its stages or of one that moves
+// to it.
 bool is_receiving(const State& state);
 
 // True when some worker of the run has died, or has not come to a run that has grown.
@@ -49,8 +50,12 @@ bool all_have_frozen(const State& state);
 bool has_all_shards(const State& state, int64_t version);
 
 // The plan to which a healthy cluster returns: the first one, or the one with all workers once the
-// run has grown (State::grown).
+// run has grown (State::grown); with the layers where they are by now.
 const std::shared_ptr<const Plan>& plan_of_all(const State& state);
+
+// What plan_of_all() is once layers have moved: State::moved for the holders in State::stages; null
+// if these are those of the rules.
+std::shared_ptr<const Plan> plan_of_moved(const State& state);
 
 // plan_of_all() without the workers that are not alive: their work is dealt out evenly, and the
 // plan passes check().

@@ -16,10 +16,11 @@ namespace {
 
 std::string percent(double share) { return cat(fixed(100 * share, 1), " %"); }
 
-// True when slow workers alone are a reason for a new plan: because work may move away from them,
-// or because an all-reduce may go on while it waits for them.
+// True when slow workers alone are a reason for a new plan: because work or layers may move away
+// from them, or because an all-reduce may go on while it waits for them.
 bool minds_slow_workers(const Rules& rules) {
-  return rules.routing || (rules.plan && sums_follow_cluster(rules.plan->schedule));
+  return rules.routing || rules.layers != SlowLinks::Off ||
+         (rules.plan && sums_follow_cluster(rules.plan->schedule));
 }
 
 // True when nothing is left of the slowness that a plan was changed for.
@@ -65,7 +66,17 @@ DecisionPart return_to_plan_of_all(const State& state) {
   if (*present == *first) return {};
   return propose(state, std::move(first),
                  minds_slow_workers(state.rules) ? "all workers and links are healthy again"
-                                                 : "all links are healthy again");
+                                                 : "all links are healthy again",
+                 state.moved != nullptr);
+}
+
+// The version at which moves of layers are considered again: they do not pay yet, but will if the
+// cluster stays as it is. -1 = none.
+int64_t review_of(const State& state, const Planned& planned) {
+  if (planned.pays_after < 0 || !planned.moves.empty()) return -1;
+  const int64_t version =
+      std::max(state.planning.changed_at + planned.pays_after, state.committed + kStepsAhead);
+  return version < state.stop_at ? version : -1;
 }
 
 }  // namespace
@@ -91,6 +102,7 @@ DecisionPart measure_step(const State& state, int64_t step) {
     const bool by_link = detection.cluster.exceptions != planning.monitor->cluster.exceptions;
     measured.changed = step + 1 == planning.review_at || by_link ||
                        (minds_slow_workers(state.rules) && detection.changed);
+    measured.other = by_link || detection.changed;
     measured.monitor = std::make_shared<const MonitorState>(std::move(detection.state));
     out.verdicts = std::move(detection.verdicts);
   }
@@ -117,8 +129,11 @@ DecisionPart advance_plan(const State& state) {
   const bool reduced = is_reduced(state);
   if (!reduced && is_well(state.rules, planning.monitor->cluster)) {
     out = return_to_plan_of_all(state);
-    out.edits.insert(out.edits.begin(), PlanKept{});
-    return out;
+    // Layers that have moved may go back: the planner is asked, once the plan of all is in force.
+    if (state.moved == nullptr || !out.edits.empty()) {
+      out.edits.insert(out.edits.begin(), PlanKept{});
+      return out;
+    }
   }
   out.edits.emplace_back(
       PlanAsked{.plan = planning.present, .routing = state.rules.routing || reduced});
@@ -131,7 +146,7 @@ DecisionPart take_planned(const State& state, const Planned& planned) {
   if (planned.request != planning.request || planning.answered) return out;
   const bool running = state.situation == Situation::Running;
   const bool receiving = running && is_receiving(state);
-  out.edits.emplace_back(PlanAnswered{receiving});
+  out.edits.emplace_back(PlanAnswered{receiving, review_of(state, planned)});
   if (state.situation == Situation::Recovering && planned.plan != nullptr) {
     out.edits.emplace_back(RecoveryPlanned{planned.plan});
     out.say(planned.reason);
@@ -142,6 +157,7 @@ DecisionPart take_planned(const State& state, const Planned& planned) {
   if (!of_update && planning.slow_links != SlowLinks::Adapt) return out;
   // The plan was made for a cluster that has changed since: another plan follows.
   if (planning.stale || receiving) return out;
+  if (!planned.moves.empty()) return out;  // see give_layers()
   if (planned.plan == nullptr) {
     out.say(planned.reason);
     return out;

@@ -71,6 +71,16 @@ std::vector<MicroId> unknown_losses(const Stock& stock, int32_t micros) {
   return unknown;
 }
 
+// True when a live worker holds a stage in the plan that it does not hold any more, or not yet.
+bool has_other_holders(const State& state, const Plan& plan) {
+  for (size_t s = 0; s < plan.stages.size() && s < state.stages.size(); ++s) {
+    for (const WorkerId holder : plan.stages[s].holders) {
+      if (member_of(state, holder).alive && !holds(state.stages[s], holder)) return true;
+    }
+  }
+  return false;
+}
+
 RestOfStep rest_of(const State& state, Rest rest, int64_t attempt) {
   RestOfStep left{state.epoch, state.committed, attempt, std::move(rest.plan), {}};
   for (std::vector<Value>& stored : rest.stores) left.parts.push_back({std::move(stored), {}});
@@ -87,7 +97,9 @@ DecisionPart find_rest(const State& state) {
   DecisionPart out;
   if (state.committed >= state.stop_at) return out;
   const auto plan = plan_of(state.planning, state.committed);
-  if (plan == nullptr) return out;
+  // When layers were on their way, what their donors and receivers have of the step does not count:
+  // the step is done again.
+  if (plan == nullptr || has_other_holders(state, *plan)) return out;
   Stock stock = stock_of(state, *plan);
   if (!stock.begun || !stock.resumable) return out;
   const PlanRequest now = question_of(state, plan, false);

@@ -77,8 +77,8 @@ DecisionPart abandon(const State& state, LastResort why, Duration now) {
 }
 
 std::optional<size_t> stage_without_holder(const State& state) {
-  for (size_t stage = 0; stage < state.rules.stages.size(); ++stage) {
-    const auto& holders = state.rules.stages[stage].holders;
+  for (size_t stage = 0; stage < state.stages.size(); ++stage) {
+    const auto& holders = state.stages[stage].holders;
     const bool alive = std::any_of(holders.begin(), holders.end(),
                                    [&](WorkerId holder) { return member_of(state, holder).alive; });
     if (!alive) return stage;
@@ -88,7 +88,7 @@ std::optional<size_t> stage_without_holder(const State& state) {
 
 std::optional<SalvageTarget> choose_target(const State& state) {
   SalvageTarget target{state.salvage.ceiling, {}};
-  for (const Stage& stage : state.rules.stages) {
+  for (const Stage& stage : state.stages) {
     int64_t newest = -1;
     for (const WorkerId holder : stage.holders) {
       const Member& of = member_of(state, holder);

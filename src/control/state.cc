@@ -41,6 +41,8 @@ State begin(const Rules& rules, Duration now) {
   state.saved = rules.saved;
   state.progress_at = state.listened_at = now;
   state.planning = begin_planning(rules);
+  state.stages = rules.stages;
+  state.planning.changed_at = rules.first_step;
   state.members.resize(static_cast<size_t>(rules.worker_count()));
   const auto& stages = rules.plan ? rules.plan->stages : rules.stages;
   for (size_t w = 0; w < state.members.size(); ++w) {

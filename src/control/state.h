@@ -13,6 +13,7 @@
 #include "base/unit.h"
 #include "control/store.h"
 #include "control/update_choice.h"
+#include "ir/layer_move.h"
 #include "monitor/monitor.h"
 #include "protocol/report.h"
 #include "world/cluster.h"
@@ -21,12 +22,23 @@
 
 namespace tenuto {
 
-// What is done about slow links. Observe: they are reported, but the plan stays.
+// What is done about slow links, and about slow workers by moving layers. Observe: they are
+// reported, but the plan stays.
 enum class SlowLinks : uint8_t { Off, Observe, Adapt };
 // Its name in job files and requests: off, observe, adapt.
 const char* name_of(SlowLinks how);
 // The value with that name; none if there is no such value.
 std::optional<SlowLinks> slow_links_of(std::string_view name);
+
+// Layers that move now: the receivers get their state while steps go on (layers.h).
+struct LayerTransfer {
+  std::vector<LayerMove> moves;
+  // What the workers are told: each receiver with the stages that it receives, and the plan from
+  // which on it does.
+  std::vector<Joiner> places;
+  std::shared_ptr<const Plan> plan;  // after the moves
+  std::string reason;
+};
 
 // What is fixed for the run.
 struct Rules {
@@ -49,7 +61,8 @@ struct Rules {
   Model model;      // as profiled; for planning, op times are replaced by measured ones
   Cluster cluster;  // when all are well
   SlowLinks slow_links = SlowLinks::Observe;
-  bool routing = false;         // micro-batches may go to other workers while the run goes on
+  bool routing = false;               // micro-batches may go to other workers while the run goes on
+  SlowLinks layers = SlowLinks::Off;  // what is done about workers that stay slow or are lost
   bool survive = false;         // steps go on without a lost worker if the others can do its work
   int32_t restarts = 0;         // before the first step: how often a worker may be started again
   bool chooses_update = false;  // the run chooses its kind of update itself (update_choice.h)
@@ -115,6 +128,7 @@ struct Planning {
   bool answered = true;    // false: the planner still computes it
   bool stale = false;      // ask for a plan: the cluster has changed, or `present` is interim
   int64_t review_at = -1;  // at the commit of this version a better plan is sought in any case
+  int64_t changed_at = 0;  // since this step the cluster has been as it is now
   SlowLinks slow_links = SlowLinks::Observe;
   UpdateChoice update;
 };
@@ -166,9 +180,14 @@ struct State {
   // A worker that was absent at the start has joined. From then on no worker is absent: a worker
   // without a process counts as dead.
   bool grown = false;
-  std::vector<Fault> faults;  // requested while the run goes on, and not yet over
-  Instruction told;           // the last one
-  Duration listened_at{};     // when the last input came, a Tick included
+  std::vector<Stage> stages;  // who holds each stage when all workers live: as Rules::stages, or as
+                              // layers have moved since
+  std::shared_ptr<const Plan> moved;      // the plan of all for these; null: no layer has moved
+  int64_t moved_at = -1;             // the committed version when layers moved last
+  std::optional<LayerTransfer> transfer;  // layers that move now
+  std::vector<Fault> faults;              // requested while the run goes on, and not yet over
+  Instruction told;                       // the last one
+  Duration listened_at{};                 // when the last input came, a Tick included
   // Since when no worker has been heard; set once this has been announced.
   std::optional<Duration> unheard_since;
 };

@@ -1,5 +1,6 @@
 #include "control/store.h"
 
+#include <algorithm>
 #include <limits>
 #include <nlohmann/json.hpp>
 #include <utility>
@@ -64,6 +65,23 @@ class Fields {
     }
     return all;
   }
+  // Moves of layers, each a list of three numbers: stage, donor, receiver.
+  std::vector<LayerMove> read_moves(const Json& json) {
+    std::vector<LayerMove> moves;
+    for (const Json& one : json) {
+      const bool three =
+          one.is_array() && one.size() == 3 &&
+          std::all_of(one.begin(), one.end(), [](const Json& number) {
+            return number.is_number_unsigned() && number.get<uint64_t>() < kMostMembers;
+          });
+      if (!three) {
+        flaw("'moves' expects lists of a stage and two workers");
+        return {};
+      }
+      moves.push_back({{one[0].get<int32_t>()}, {one[1].get<int32_t>()}, {one[2].get<int32_t>()}});
+    }
+    return moves;
+  }
   // The object of that name; null when it is not there or null itself.
   const Json* part(const char* name) const {
     const Json* found = find(name);
@@ -123,6 +141,10 @@ std::string to_json(const Facts& facts) {
                {"previous_plan", facts.previous_plan}};
   if (facts.rest) json["rest"] = true;
   if (facts.grown) json["grown"] = true;
+  if (facts.moving) json["moving"] = true;
+  for (const LayerMove& move : facts.moves) {
+    json["moves"].push_back({move.stage.value, move.from.value, move.to.value});
+  }
   if (const auto& last = facts.last_resort) {
     json["last_resort"] = {{"cause", last->cause},
                            {"exit_saved", last->exit_saved},
@@ -157,6 +179,8 @@ Result<Facts> facts_from_json(std::string_view text, std::string_view origin) {
   if (fields.part("rest") != nullptr) fields.read("rest", facts.rest);
   fields.read("begun", facts.begun);
   if (fields.part("grown") != nullptr) fields.read("grown", facts.grown);
+  if (fields.part("moving") != nullptr) fields.read("moving", facts.moving);
+  if (const Json* moves = fields.part("moves")) facts.moves = fields.read_moves(*moves);
   fields.read("first_plan", facts.first_plan);
   fields.read("plan", facts.plan);
   fields.read("plan_from", facts.plan_from);

@@ -9,6 +9,7 @@
 
 #include "base/id.h"
 #include "base/result.h"
+#include "ir/layer_move.h"
 
 namespace tenuto {
 
@@ -42,9 +43,11 @@ struct Facts {
   std::vector<WorkerId> joiners = {};      // members that do not have the whole state yet
   // The members run only what is left of the step after `target`; the store does not say which ops.
   bool rest = false;
-  bool begun = false;      // the workers have been told to run
-  bool grown = false;      // see State::grown
-  int64_t first_plan = 1;  // serial of the epoch's first plan
+  bool begun = false;                 // the workers have been told to run
+  bool grown = false;                 // see State::grown
+  bool moving = false;                // a worker receives the state of a layer
+  std::vector<LayerMove> moves = {};  // that have been made since the run began, see State::stages
+  int64_t first_plan = 1;             // serial of the epoch's first plan
   int64_t plan = 1,
           plan_from = 0;  // serial of the newest plan; the step it is in force from, or -1
   // The names of the newest plan and of the one in force until then; see Planning::present_name.

@@ -86,6 +86,8 @@ State take_up(const Rules& rules, const Facts& facts, const PlansOfFacts& plans,
   state.committed = facts.committed;
   state.target = facts.target;
   take_up_members(state, facts, now);
+  move_layers(state.stages, facts.moves);
+  state.moved = plan_of_moved(state);
   take_up_planning(state, facts, plans);
   if (facts.last_resort) {
     const Duration limit = facts.target < 0 ? rules.salvage_limit : rules.save_limit();
@@ -96,7 +98,7 @@ State take_up(const Rules& rules, const Facts& facts, const PlansOfFacts& plans,
     state.ending = facts.ending;
   } else if (facts.last_resort) {
     state.situation = Situation::Salvaging;
-  } else if (facts.target < 0 || !facts.joiners.empty() || facts.rest) {
+  } else if (facts.target < 0 || !facts.joiners.empty() || facts.rest || facts.moving) {
     state.epoch += facts.target < 0 ? 0 : 1;
     state.target = -1;
     state.situation = Situation::Recovering;

@@ -192,7 +192,6 @@ Status StageEngine::write_state(StageId stage, int64_t first, std::span<const st
 Result<std::unique_ptr<Device>> make_engine(const Job& job, const Plan& plan,
                                             const std::vector<StageId>& stages, Mailbox& mailbox,
                                             EngineOptions options) {
-  const auto count = static_cast<int32_t>(plan.stages.size());
   CHECK(!stages.empty(), "an engine holds a stage");
   CHECK(plan.stages.back().layer_end == cut_layers(job.model), "a plan of this model's layers");
   Result<TorchDevice> device = TorchDevice::open(job.device);
@@ -202,24 +201,31 @@ Result<std::unique_ptr<Device>> make_engine(const Job& job, const Plan& plan,
   if (shared->device.accelerator() || options.separate_memory) {
     shared->copies = make_copies(shared->device, shared->store);
   }
-  const ModuleMaker make = options.module ? options.module : model_kind(job.model).make;
-  std::vector<StagePart<Device>> parts;
-  for (const StageId stage : stages) {
-    CHECK(stage.value >= 0 && stage.value < count, cat("a stage of ", count, ", not ", stage));
-    if ((stage.value == 0 || stage.value == count - 1) && shared->data == nullptr) {
+  const ModuleMaker module_of = options.module ? options.module : model_kind(job.model).make;
+  const auto make = [job, shared, module_of, &mailbox](
+                        const Plan& of, StageId stage) -> Result<std::unique_ptr<Device>> {
+    const auto all = static_cast<int32_t>(of.stages.size());
+    CHECK(stage.value >= 0 && stage.value < all, cat("a stage of ", all, ", not ", stage));
+    if ((stage.value == 0 || stage.value == all - 1) && shared->data == nullptr) {
       Result<std::unique_ptr<Data>> opened = open_data(job);
       if (!opened.ok()) return opened.error();
       shared->data = std::move(opened).value();
     }
     const DataExtent extent = shared->data != nullptr ? shared->data->extent() : DataExtent{};
-    auto module = make(job, extent, plan.stages[static_cast<size_t>(stage.value)]);
-    Status fits = add_boundaries(*module, stage.value, count, shared->boundaries);
+    auto module = module_of(job, extent, of.stages[static_cast<size_t>(stage.value)]);
+    const Status fits = add_boundaries(*module, stage.value, all, shared->boundaries);
     if (!fits.ok()) return fits.error();
-    parts.push_back({stage, std::make_unique<StageEngine>(job, plan, stage, std::move(module),
-                                                          shared, mailbox)});
+    return std::unique_ptr<Device>(
+        std::make_unique<StageEngine>(job, of, stage, std::move(module), shared, mailbox));
+  };
+  std::vector<StagePart<Device>> parts;
+  for (const StageId stage : stages) {
+    Result<std::unique_ptr<Device>> made = make(plan, stage);
+    if (!made.ok()) return made.error();
+    parts.push_back({stage, std::move(made).value()});
   }
-  if (parts.size() == 1) return std::move(parts.front().device);
-  return std::unique_ptr<Device>(std::make_unique<Stages<Device>>(std::move(parts)));
+  if (parts.size() == 1 && !has_fine_stages(job)) return std::move(parts.front().device);
+  return std::unique_ptr<Device>(std::make_unique<Stages<Device>>(std::move(parts), make));
 }
 
 }  // namespace tenuto

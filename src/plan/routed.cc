@@ -213,6 +213,17 @@ bool runs_more(const std::vector<Op>& now, const std::vector<Op>& before) {
   return stages.size() > 1 && !std::includes(old.begin(), old.end(), stages.begin(), stages.end());
 }
 
+// True when some op of a micro-batch stands behind one that needs it: several stages of the worker
+// have taken over different micro-batches.
+bool runs_against_flow(const std::vector<Op>& list) {
+  std::map<std::pair<OpKind, MicroId>, int32_t> latest;  // stage, in the direction of the flow
+  return std::any_of(list.begin(), list.end(), [&](const Op& op) {
+    const int32_t stage = op.kind == OpKind::Forward ? op.stage.value : -op.stage.value;
+    const auto [it, first] = latest.try_emplace({op.kind, op.micro}, stage);
+    return !first && stage < std::exchange(it->second, stage);
+  });
+}
+
 // Sorts the ops of each kind by micro-batch, then by stage in the direction in which values flow,
 // so that no op waits for one behind it: merged lists of single stages do not ensure that.
 void order_by_flow(std::vector<Op>& list) {
@@ -263,7 +274,8 @@ Plan with_runners(const Plan& plan, std::vector<std::vector<WorkerId>> holders,
   work.holders = std::move(holders);
   for (size_t w = 0; w < lists.size(); ++w) {
     work.lists.push_back(merge(std::move(lists[w])));
-    if (runs_more(work.lists[w], plan.schedule.lists[w])) order_by_flow(work.lists[w]);
+    std::vector<Op>& list = work.lists[w];
+    if (runs_more(list, plan.schedule.lists[w]) || runs_against_flow(list)) order_by_flow(list);
   }
   Plan made = with_work(plan, std::move(work));
   for (Limit& limit : made.limits) limit.micros = limit.warm_up = 0;

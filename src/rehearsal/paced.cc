@@ -9,6 +9,7 @@
 #include "rehearsal/paced_stage.h"
 #include "runtime/stages.h"
 #include "world/cluster.h"
+#include "world/fit.h"
 
 namespace tenuto {
 
@@ -16,7 +17,7 @@ PacedStage::PacedStage(const Job& job, const Plan& plan, StageId stage,
                        std::shared_ptr<PacedCommon> common)
     : StageDevice(plan, stage, common->options.clip),
       common_(std::move(common)),
-      share_(time_share_of(plan.stages, job.parallel.stages, stage)) {
+      share_(time_share_of(job, plan.stages, stage)) {
   CHECK(stage.value >= 0 && stage.value < stage_count_, "a paced device holds a stage of its plan");
   const auto count =
       std::max<size_t>(1, static_cast<size_t>(job.device.parameter_bytes) / sizeof(float));
@@ -261,8 +262,12 @@ std::unique_ptr<PacedDevice> make_paced(const Job& job, const Plan& plan,
   for (const StageId stage : stages) {
     parts.push_back({stage, std::make_unique<PacedStage>(job, plan, stage, common)});
   }
-  if (parts.size() == 1) return std::move(parts.front().device);
-  return std::make_unique<PacedStages>(std::move(parts));
+  if (parts.size() == 1 && !has_fine_stages(job)) return std::move(parts.front().device);
+  const auto make = [job, common](const Plan& of, StageId stage) {
+    return Result<std::unique_ptr<PacedDevice>>(
+        std::make_unique<PacedStage>(job, of, stage, common));
+  };
+  return std::make_unique<PacedStages>(std::move(parts), make);
 }
 
 }  // namespace tenuto

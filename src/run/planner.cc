@@ -143,6 +143,25 @@ void Planner::keep(const PlanRequest& request, const Plan& plan) {
 
 Planned Planner::answer(const PlanRequest& request) {
   if (request.update) return weigh_update(request);
+  Planned answered = answer_without_moves(request);
+  if (!request.layers) return answered;
+  // Layers move only if that is better than what another order of the ops gains.
+  const Plan& plan = answered.plan ? *answered.plan : *request.plan;
+  auto found = find_layer_moves(plan, request.model, request.cluster, *request.layers);
+  if (!found.ok()) return answered;
+  LayerMoves& moves = found.value();
+  answered.pays_after = moves.pays_after;
+  if (moves.moves.empty()) {
+    if (moves.pays_after >= 0) answered.reason += cat("; ", moves.reason);
+    return answered;
+  }
+  answered.plan = std::make_shared<const Plan>(std::move(moves.plan));
+  answered.moves = std::move(moves.moves);
+  answered.reason = std::move(moves.reason);
+  return answered;
+}
+
+Planned Planner::answer_without_moves(const PlanRequest& request) {
   const Duration begun = monotonic_clock().now();
   std::shared_ptr<const Plan> kept;
   {

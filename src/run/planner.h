@@ -46,6 +46,7 @@ class Planner {
   void work_ahead();
   // Answers with the plan that was made ahead or, if there is none, searches for one.
   Planned answer(const PlanRequest& request);
+  Planned answer_without_moves(const PlanRequest& request);
   void keep(const PlanRequest& request, const Plan& plan);
 
   const std::function<void()> wake_;

@@ -1,14 +1,16 @@
 // A worker that holds several stages: one Device for each, which share a store of values, so that
-// what one stage makes the next one takes without a message.
+// what one stage makes the next one takes without a message. Which stages it holds may change.
 #pragma once
 
 #include <algorithm>
+#include <functional>
 #include <memory>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "base/check.h"
+#include "base/contains.h"
 #include "runtime/device.h"
 
 namespace tenuto {
@@ -28,8 +30,13 @@ struct StagePart {
 template <class Face>
 class Stages : public Face {
  public:
-  // Requires: at least one part; the parts share one store and report to one mailbox
-  explicit Stages(std::vector<StagePart<Face>> parts) : parts_(std::move(parts)) {
+  // Makes the part of a further stage of the plan, with initial parameters.
+  using Maker = std::function<Result<std::unique_ptr<Face>>(const Plan& plan, StageId stage)>;
+
+  // Requires: at least one part; the parts, and those that are made later, share one store and
+  //           report to one mailbox
+  Stages(std::vector<StagePart<Face>> parts, Maker make)
+      : parts_(std::move(parts)), make_(std::move(make)) {
     CHECK(!parts_.empty(), "a worker holds a stage");
   }
 
@@ -54,6 +61,25 @@ class Stages : public Face {
   }
   void set_speed(double speed) override {
     for (const auto& part : parts_) part.device->set_speed(speed);
+  }
+  Status hold(const Plan& plan, const std::vector<StageId>& stages) override {
+    CHECK(!stages.empty(), "a worker holds a stage");
+    const int64_t version = this->version();
+    Parts held;
+    for (const StageId stage : stages) {
+      if (find(stage) != parts_.end()) continue;
+      Result<std::unique_ptr<Face>> made = make_(plan, stage);
+      if (!made.ok()) return made.error();
+      held.push_back({stage, std::move(made).value()});
+      if (Status same = held.back().device->adopt(version); !same.ok()) return same;
+    }
+    for (auto& part : parts_) {
+      if (contains(stages, part.stage)) held.push_back(std::move(part));
+    }
+    std::sort(held.begin(), held.end(),
+              [](const auto& one, const auto& other) { return one.stage < other.stage; });
+    parts_ = std::move(held);
+    return ok();
   }
   Result<std::span<const std::byte>> bytes(const Value& value) override {
     return part_of(value).bytes(value);
@@ -120,7 +146,7 @@ class Stages : public Face {
 
  protected:
   using Parts = std::vector<StagePart<Face>>;
-  // All parts, as they were given.
+  // All parts, by stage once they have changed.
   const Parts& parts() const { return parts_; }
   // The first part, which answers for the device as a whole.
   Face& first() const { return *parts_.front().device; }
@@ -165,6 +191,7 @@ class Stages : public Face {
   }
 
   Parts parts_;
+  Maker make_;
 };
 
 }  // namespace tenuto

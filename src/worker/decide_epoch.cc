@@ -112,6 +112,7 @@ bool WorkerTurn::look_for_members() {
 // Starts over as a joiner that has nothing of the run's state.
 void WorkerTurn::begin_anew() {
   if (joins()) s_.place = Membership::Waits;
+  s_.receives = false;
   s_.report.version = s_.report.received = -1;
   s_.report.steps.clear();
   s_.report.shards.clear();
@@ -156,6 +157,12 @@ bool WorkerTurn::enter() {
     s_.report.address.clear();  // its transport is of an earlier epoch: nobody can connect to it
     tell();
     return true;
+  }
+  if (!invited && !s_.gains.empty()) {  // parts of a layer are of no use in another epoch
+    std::erase_if(s_.stages, [&](StageId stage) { return contains(s_.gains, stage); });
+    s_.gains.clear();
+    s_.receives = false;
+    return act(WorkerSituation::Holding, Hold{s_.stages});
   }
   if (!invited && !s_.device.is_final()) {
     s_.pending.reset();
@@ -243,6 +250,7 @@ bool WorkerTurn::on(const Adopted& done) {
     return true;
   }
   s_.place = Membership::Joined;
+  s_.receives = true;
   s_.report.version = s_.device.version;
   s_.report.phase = Phase::Running;
   say(cat(name(), ": joined the run at step ", s_.report.version, ", and receives the state"));

@@ -128,6 +128,9 @@ bool WorkerTurn::acknowledge_plan() {
   // Also connect donor and joiner: in a ring of many members they may exchange no other messages.
   if (!connect_to(*s_.told->plan, transfer_peers(heard(), s_.rules.self))) return false;
   s_.report.plan = heard().plan_serial;
+  // With this plan it is to receive layers: it has nothing of them yet.
+  const Joiner* own = invitation();
+  if (own != nullptr && own->plan_serial == heard().plan_serial) s_.report.received = -1;
   tell();
   return true;
 }
@@ -139,7 +142,28 @@ bool WorkerTurn::take_plan() {
   if (due && heard().plan_serial != s_.plan_serial) {
     s_.plan = s_.told->plan;
     s_.plan_serial = heard().plan_serial;
+    return take_stages();
   }
+  return true;
+}
+
+// Holds the stages that the plan in force gives to this worker. Layers that come from another
+// worker are received from now on. False while the device changes.
+bool WorkerTurn::take_stages() {
+  std::vector<StageId> stages = stages_of(s_.plan->stages, s_.rules.self);
+  if (stages == s_.stages || stages.empty()) return true;
+  s_.gains.clear();
+  for (const StageId stage : stages) {
+    if (!contains(s_.stages, stage)) s_.gains.push_back(stage);
+  }
+  s_.receives = !s_.gains.empty();
+  s_.stages = std::move(stages);
+  say(cat(name(), ": holds ", names_of(s_.stages), " from step ", s_.device.version, " on"));
+  return act(WorkerSituation::Holding, Hold{s_.stages});
+}
+
+bool WorkerTurn::on(const HeldStages& done) {
+  if (!done.status.ok()) fail(done.status.error());
   return true;
 }
 
@@ -154,13 +178,16 @@ bool WorkerTurn::on(const TransferMoved& moved) {
     return false;
   }
   if (!moved.ready) return false;
-  const bool receives = joins() && s_.report.received < 0;
-  if (receives && moved.received >= 0) {
+  const bool joining = s_.receives && s_.gains.empty();
+  if (s_.receives && moved.received >= 0) {
     s_.report.received = moved.received;
-    say(cat(name(), ": has received the whole state of version ", moved.received));
+    say(cat(name(), ": has received the whole state of ",
+            joining ? std::string() : cat(names_of(s_.gains), ", "), "version ", moved.received));
+    s_.receives = false;
+    s_.gains.clear();
     tell();
   }
-  return begin_step(receives);
+  return begin_step(joining);
 }
 
 bool WorkerTurn::begin_step(bool counts_voids) {

@@ -82,6 +82,10 @@ struct Loaded {
 struct Adopted {
   Status status = ok();
 };
+// The outcome of Hold.
+struct HeldStages {
+  Status status = ok();
+};
 // The outcome of Undo.
 struct Undone {
   Status status = ok();
@@ -129,8 +133,8 @@ struct DeviceState {
 struct WorkerInput {
   // All of them.
   using What = std::variant<Heard, ConversationOver, LostPeer, Idle, Prepared, DeviceMade, Renewed,
-                            Connected, Probed, Loaded, Adopted, Undone, Finalized, Saved,
-                            TransferMoved, Validated, StepEnded, Evaluated>;
+                            Connected, Probed, Loaded, Adopted, HeldStages, Undone, Finalized,
+                            Saved, TransferMoved, Validated, StepEnded, Evaluated>;
   Duration now{};
   DeviceState device;
   What what;
@@ -174,6 +178,11 @@ struct Load {
 struct Adopt {
   int64_t version = 0;
 };
+// Makes the device hold these stages of the plan in force: a new one has no state yet, and what was
+// held of others is gone.
+struct Hold {
+  std::vector<StageId> stages;
+};
 // Undoes the newest optimizer step.
 struct Undo {};
 // Runs step `step`; what is left of it when WorkerState::rest is set.
@@ -208,7 +217,7 @@ struct Leave {
 
 // One thing to be done.
 using WorkerAction =
-    std::variant<Tell, Prepare, MakeDevice, RenewTransport, Connect, Probe, Load, Adopt, Undo,
+    std::variant<Tell, Prepare, MakeDevice, RenewTransport, Connect, Probe, Load, Adopt, Hold, Undo,
                  RunStep, Finalize, Evaluate, Save, TransferState, Say, Leave>;
 
 // An action as one line, for tests and for people.
@@ -240,6 +249,7 @@ enum class WorkerSituation : uint8_t {
   Loading,
   Probing,  // a joiner looks whether it can reach the members
   Adopting,
+  Holding,
   Undoing,
   Saving,
   Stepping,
@@ -265,6 +275,8 @@ struct WorkerState {
   std::shared_ptr<const std::string> job_toml;
   std::shared_ptr<const Job> job;  // read from it; null: not prepared yet
   std::vector<StageId> stages;     // that it holds
+  bool receives = false;           // it receives state now: of `gains` if there are some, else all
+  std::vector<StageId> gains;      // stages that come to it from workers that held them
   DeviceState device;
   bool has_device = false, device_resumes = false;
   bool begun = false;   // it has been told to run

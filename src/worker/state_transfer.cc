@@ -22,12 +22,23 @@ std::span<std::byte> bytes_of(Form& form) {
 }  // namespace
 
 Status StateTransfers::begin(const std::vector<Joiner>& joiners, const TransferMoment& time) {
+  std::erase_if(transfers_, [&](const auto& each) {  // those of earlier joins and moves
+    const int64_t serial = std::get<int64_t>(each.first);
+    const bool told = std::any_of(joiners.begin(), joiners.end(), [&](const Joiner& joiner) {
+      return joiner.plan_serial == serial;
+    });
+    return !told && each.second.open.empty();
+  });
   for (const Joiner& joiner : joiners) {
     if (joiner.plan_serial < 0 || joiner.plan_serial > time.plan_serial) continue;
     for (size_t i = 0; i < joiner.stages.size() && i < joiner.donors.size(); ++i) {
       const bool gives = joiner.donors[i] == time.self;
       if (!gives && joiner.worker != time.self) continue;
-      Transfer& transfer = transfers_[{joiner.worker, joiner.stages[i]}];
+      if (!gives && joiner.plan_serial != receives_since_) {
+        receives_since_ = joiner.plan_serial;
+        received_ = -1;
+      }
+      Transfer& transfer = transfers_[{joiner.worker, joiner.stages[i], joiner.plan_serial}];
       if (transfer.over() && transfer.open.empty()) transfer.body = {};
       transfer.stage = joiner.stages[i];
       transfer.gives = gives;
@@ -152,7 +163,7 @@ bool StateTransfers::note(const Done& done, Duration now) {
 
 void StateTransfers::start_over() {
   transfers_.clear();
-  received_ = -1;
+  received_ = receives_since_ = -1;
   failed_ = ok();
 }
 

@@ -232,6 +232,12 @@ void WorkerProcess::execute(const Adopt& adopt) {
   outcomes_.push_back(Adopted{compute_.compute->adopt(adopt.version)});
 }
 
+void WorkerProcess::execute(const Hold& hold) {
+  Status held = check_memory_of(job(), *state_.plan, {self()});
+  if (held.ok()) held = compute_.compute->hold(*state_.plan, hold.stages);
+  outcomes_.push_back(HeldStages{held});
+}
+
 void WorkerProcess::execute(const Undo&) { outcomes_.push_back(Undone{compute_.compute->undo()}); }
 
 void WorkerProcess::execute(const Save& save) {

@@ -64,6 +64,7 @@ class WorkerProcess {
   void execute(const Probe& probe);
   void execute(const Load& load);
   void execute(const Adopt& adopt);
+  void execute(const Hold& hold);
   void execute(const Undo&);
   void execute(const Save& save);
   void execute(const TransferState&);

@@ -39,6 +39,7 @@ std::string line(const Load& of) {
   return cat("load version ", of.version, " from ", of.shards.size(), " shards");
 }
 std::string line(const Adopt& of) { return cat("adopt version ", of.version); }
+std::string line(const Hold& of) { return cat("hold stages ", list_of(of.stages)); }
 std::string line(const Undo&) { return "undo"; }
 std::string line(const RunStep& of) { return cat("run step ", of.step); }
 std::string line(const Finalize&) { return "finalize"; }

@@ -33,6 +33,7 @@ class WorkerTurn {
   bool on(const Probed& done);
   bool on(const Loaded& done);
   bool on(const Adopted& done);
+  bool on(const HeldStages& done);
   bool on(const Undone& done);
   bool on(const Finalized& done);
   bool on(const Saved& done);
@@ -60,6 +61,7 @@ class WorkerTurn {
   bool save();
   bool acknowledge_plan();
   bool take_plan();
+  bool take_stages();
   bool connect_to(const Plan& plan, const std::set<WorkerId>& more);
   bool begin_step(bool counts_voids);
   bool finalize();

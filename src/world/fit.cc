@@ -151,6 +151,31 @@ Found misfit_of_numerics(const Job& job) {
                     job.parallel.pipelines, " pipelines of ", job.parallel.micros)};
 }
 
+Found misfit_of_layers(const Job& job) {
+  const ResilienceSettings& resilience = job.resilience;
+  if (resilience.layers == "off") return {};
+  const auto needs = [&](const std::string& what) {
+    return Misfit{"resilience.layers", cat("\"", resilience.layers, "\" needs ", what)};
+  };
+  if (resilience.slow_links != "adapt") {
+    return needs(cat("resilience.slow_links = \"adapt\", found \"", resilience.slow_links, "\""));
+  }
+  if (resilience.slow_workers == "adapt") {
+    return needs(
+        "resilience.slow_workers = \"observe\": either layers or micro-batches leave a slow "
+        "worker, "
+        "not both");
+  }
+  if (resilience.copies > 0) {
+    return needs(cat("resilience.copies = 0, found ", resilience.copies));
+  }
+  if (job.network.send == "blocking") return needs("network.send = \"queued\"");
+  if (job.parallel.stages < 2) {
+    return needs("parallel.stages of at least 2: layers move between workers of one pipeline");
+  }
+  return {};
+}
+
 // With a schedule file, the number of workers is known only after the file is read; then
 // load_effective_job does this check.
 Found misfit_of_faults(const Job& job) {
@@ -270,10 +295,20 @@ int32_t cut_layers(const ModelSettings& model) {
   return model.layers + (model.kind == "gpt" ? 2 : 1);
 }
 
+bool has_fine_stages(const Job& job) { return job.resilience.layers != "off"; }
+
+TimeShare time_share_of(const Job& job, const std::vector<Stage>& stages, StageId stage) {
+  const int32_t workers = job.parallel.stages;
+  if (!has_fine_stages(job)) return time_share_of(stages, workers, stage);
+  const int32_t chunks = std::max(1, static_cast<int32_t>(stages.size()) / workers);
+  return {std::min(stage.value / chunks, workers - 1), chunks};
+}
+
 Found find_misfit(const Job& job) {
-  for (const auto find : {misfit_of_name, misfit_of_holders, misfit_of_workers, misfit_of_model,
-                          misfit_of_data, misfit_of_paced, misfit_of_network, misfit_of_send,
-                          misfit_of_absence, misfit_of_path, misfit_of_numerics}) {
+  for (const auto find :
+       {misfit_of_name, misfit_of_holders, misfit_of_workers, misfit_of_model, misfit_of_data,
+        misfit_of_paced, misfit_of_network, misfit_of_send, misfit_of_absence, misfit_of_path,
+        misfit_of_numerics, misfit_of_layers}) {
     if (Found found = find(job)) return found;
   }
   return job.parallel.schedule.empty() ? misfit_of_faults(job) : Found();

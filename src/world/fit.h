@@ -3,7 +3,9 @@
 
 #include <optional>
 #include <string>
+#include <vector>
 
+#include "ir/plan.h"
 #include "world/job.h"
 
 namespace tenuto {
@@ -18,6 +20,14 @@ struct Misfit {
 // Number of layers that a model can be cut into: gpt: embedding, blocks, head; mlp: hidden layers
 // and head.
 int32_t cut_layers(const ModelSettings& model);
+
+// True when each layer is a stage of its own (plan/fine_stages.h), so that layers can move between
+// workers: resilience.layers.
+bool has_fine_stages(const Job& job);
+
+// The TimeShare (ir/plan.h) of a stage of the job's plan on paced devices. With fine stages it is
+// that of the worker that the layer begins at, wherever the layer moves.
+TimeShare time_share_of(const Job& job, const std::vector<Stage>& stages, StageId stage);
 
 // The first misfit of the job, or none. Faults are checked against the number of workers, unless a
 // schedule file (parallel.schedule), read later, decides that number.

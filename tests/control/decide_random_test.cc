@@ -37,6 +37,41 @@ bool has_survived(const World& world, const Case& of, uint64_t seed) {
   return true;
 }
 
+// Layers move at any moment between workers, of which some die or come back, under coordinators of
+// which some are replaced: nothing is lost, and every holder has the whole state of its layers.
+TEST(DecideRandom, LayersMoveWhileWorkersAndCoordinatorsDie) {
+  int32_t given = 0, moved = 0, survived = 0;
+  for (uint64_t seed = 0; seed < 1200 / kPart; ++seed) {
+    Case of = make_long_case(seed);
+    of.stages = 2 + static_cast<int32_t>(seed % 2);
+    of.rules.slow_links = of.rules.layers = SlowLinks::Adapt;
+    Chances chances = seed % 4 == 0 ? Chances{.checkpoint = 5} : with_returns();
+    chances.layers = 25;
+    chances.stop = seed % 5 == 0 ? 1 : 0;
+    if (seed % 3 == 0) {
+      chances.restart = 2;
+      chances.restarts_at_most = 3;
+    }
+    World world(seed, of.stages, of.pipelines, of.rules, chances);
+    world.run(4000, 60000);
+    ASSERT_EQ(world.fault(), "") << "seed " << seed;
+    ASSERT_TRUE(world.state().ending) << "seed " << seed;
+    given += world.layers_given();
+    moved += world.layers_moved();
+    survived += world.deaths() > 0 && world.state().salvage.cause.empty();
+    if (world.deaths() > 0 || world.state().saved < 0) continue;  // or stopped before a step
+    const bool done = world.state().committed == of.rules.steps;
+    EXPECT_EQ(world.state().ending->exit_code, done ? 0 : 128 + 15) << "seed " << seed;
+    EXPECT_EQ(world.state().saved, world.state().committed) << "seed " << seed;
+  }
+  std::printf("    %d moves begun, %d ended, %d runs with deaths survived\n", given, moved,
+              survived);
+  EXPECT_GT(given, 600 / kPart);
+  EXPECT_GT(moved, 200 / kPart);
+  EXPECT_LT(moved, given);
+  EXPECT_GT(survived, 300 / kPart);
+}
+
 TEST(DecideRandom, AnUndisturbedRunEndsWithAllStepsAndACheckpoint) {
   for (uint64_t seed = 0; seed < 300 / kPart; ++seed) {
     const Case of = make_case(seed);

@@ -19,6 +19,7 @@
 #include "control/recover.h"
 #include "control/sim_crew.h"
 #include "control/take_up.h"
+#include "plan/fine_stages.h"
 #include "plan/make_plan.h"
 #include "plan/routed.h"
 
@@ -32,8 +33,8 @@ class World {
   World(uint64_t seed, int32_t stages, int32_t pipelines, Rules rules, Chances chances)
       : random_(seed),
         chances_(chances),
-        stages_(stages),
-        crew_(random_, chances, stages, job_of(rules)) {
+        stages_(chances.layers > 0 ? stages * kLayers : stages),
+        crew_(random_, chances, stages_, job_of(rules)) {
     for (int32_t stage = 0; stage < stages; ++stage) {
       Stage of{stage, stage + 1, {}};
       for (int32_t pipe = 0; pipe < pipelines; ++pipe)
@@ -41,8 +42,9 @@ class World {
       rules.stages.push_back(of);
     }
     if (rules.survive) {
-      rules.plan = plan_of(stages, pipelines);
-      rules.model.layers.resize(static_cast<size_t>(stages));
+      rules.plan = plan_of(stages, pipelines, chances.layers > 0);
+      rules.stages = rules.plan->stages;
+      rules.model.layers.resize(rules.stages.size());
       for (Layer& layer : rules.model.layers) {  // ops take time, so skipping some is faster
         layer.forward = layer.backward_input = layer.backward_weight = kMillisecond;
       }
@@ -79,6 +81,9 @@ class World {
   int32_t cuts() const { return crew_.links.cuts(); }
   int32_t returns() const { return returns_; }
   int32_t received() const { return crew_.received; }
+  // How many times layers have begun to move, and have moved.
+  int32_t layers_given() const { return layers_given_; }
+  int32_t layers_moved() const { return layers_moved_; }
   int32_t redone() const { return redone_; }
   int32_t resumed() const { return resumed_; }
   int32_t taken_back() const { return crew_.taken_back; }
@@ -92,7 +97,7 @@ class World {
   const std::string& fault() const { return crew_.fault; }
   // Does every stage still have a living holder?
   bool whole() const {
-    for (const Stage& stage : state_.rules.stages) {
+    for (const Stage& stage : state_.stages) {
       const auto lives = [&](WorkerId w) {
         const auto at = static_cast<size_t>(w.value);
         return workers()[at].alive && has_state(state_.members[at]);
@@ -103,6 +108,7 @@ class World {
   }
 
  private:
+  static constexpr int32_t kLayers = 2;        // of each worker, where layers move
   static constexpr int32_t kGathering = 3000;  // moves, at most, until the run begins
 
   // Leaves one holder absent at the beginning in about half of the stages that have several.
@@ -118,14 +124,16 @@ class World {
     rules.plan = std::make_shared<const Plan>(without_workers(*rules.whole, alive).value());
   }
 
-  static std::shared_ptr<const Plan> plan_of(int32_t stages, int32_t pipelines) {
+  static std::shared_ptr<const Plan> plan_of(int32_t stages, int32_t pipelines, bool fine = false) {
     Shape shape;
-    shape.stages = shape.layers = stages;
+    shape.stages = stages;
+    shape.layers = fine ? stages * kLayers : stages;
     shape.pipelines = pipelines;
     shape.micros = 1;
     shape.order = "1f1b";
     auto plan = make_plan(shape);
     CHECK(plan.ok(), "a small plan");
+    if (fine) plan = with_fine_stages(plan.value());
     return std::make_shared<const Plan>(std::move(plan).value());
   }
 
@@ -206,6 +214,7 @@ class World {
     const bool more = deaths_ < chances_.deaths_at_most;
     if (more && dice >= 300 && dice < 300 + chances_.cut) return cut(any_worker(), any_worker());
     if (dice >= 400 && dice < 400 + chances_.joining) return come_back(any_worker());
+    if (dice >= 600 && dice < 600 + chances_.layers) return move_a_layer();
     if (dice >= 500 && dice < 500 + chances_.stop && !stopped_) {
       stopped_ = true;
       hear(Request{Request::Kind::Stop, 15});
@@ -216,6 +225,33 @@ class World {
       return true;
     }
     return false;
+  }
+
+  // The planner answers that a layer is to go to a worker of a neighbouring layer.
+  bool move_a_layer() {
+    const Planning& planning = state_.planning;
+    if (state_.situation != Situation::Running || !planning.answered || !is_plan_adopted(state_) ||
+        is_receiving(state_)) {
+      return false;
+    }
+    const auto& stages = planning.present->stages;
+    const auto s = static_cast<size_t>(random_.below(static_cast<int64_t>(stages.size())));
+    const size_t beside = random_.below(2) == 0 ? s + 1 : s - 1;
+    if (beside >= stages.size()) return false;
+    const auto any = [&](const Stage& of) {
+      return of.holders[static_cast<size_t>(random_.below(std::ssize(of.holders)))];
+    };
+    const LayerMove move{{static_cast<int32_t>(s)}, any(stages[s]), any(stages[beside])};
+    if (holds(stages[s], move.to) || stages_of(stages, move.from).size() < 2) return false;
+    std::vector<Stage> after = stages;
+    move_layers(after, {move});
+    std::vector<std::vector<WorkerId>> holders;
+    for (const Stage& stage : after) holders.push_back(stage.holders);
+    auto plan = std::make_shared<const Plan>(with_holders(*planning.present, holders));
+    apply_edit(PlanAsked{.plan = planning.present}, state_);
+    hear(
+        Planned{.request = state_.planning.request, .plan = plan, .reason = "so", .moves = {move}});
+    return true;
   }
 
   // Two live workers can no longer reach each other, until a new process replaces one of them.
@@ -386,13 +422,27 @@ class World {
           of.version >= state_.committed,
           cat("version ", state_.committed, " is committed and worker ", i, " holds ", of.version));
       if (has_state(member)) add(of.content);
+      for (const auto& [stage, layer] : of.gained) {
+        if (layer.whole) add(layer.content);
+        for (const auto& piece : layer.pieces) add(piece);
+      }
       for (const auto& piece : of.pieces) add(piece);
+    }
+    for (size_t s = 0; s < state_.stages.size(); ++s) {
+      for (const WorkerId holder : state_.stages[s].holders) {
+        const auto at = static_cast<size_t>(holder.value);
+        if (!has_state(state_.members[at]) || !workers()[at].alive) continue;
+        expect(SimCrew::content_of(workers()[at], {static_cast<int32_t>(s)}) != nullptr,
+               cat("worker ", holder, " counts as a holder of stage ", s, " without its state"));
+      }
     }
     expect(states.size() <= 1, cat("version ", state_.committed, " is of several tries"));
   }
 
   void judge(const State& before, const Decision& decision) {
     expect(state_.committed >= before.committed, "a commit was taken back");
+    layers_given_ += state_.transfer && !before.transfer;
+    layers_moved_ += state_.stages != before.stages;
     expect(state_.epoch >= before.epoch, "an epoch was taken back");
     expect(state_.saved >= before.saved, "a checkpoint was forgotten");
     expect(!before.ending || state_.ending == before.ending, "an end was taken back");
@@ -422,7 +472,7 @@ class World {
   void judge_target() {
     const int64_t target = state_.salvage.target;
     expect(target >= state_.committed, "the target is below what is committed");
-    for (const Stage& stage : state_.rules.stages) {
+    for (const Stage& stage : state_.stages) {
       bool reachable = false, possible = false;
       for (const WorkerId holder : stage.holders) {
         const SimWorker& of = workers()[static_cast<size_t>(holder.value)];
@@ -449,6 +499,7 @@ class World {
   int64_t on_disk_ = -1;    // the newest checkpoint
   int32_t restarts_ = 0, restarts_recovering_ = 0, restarts_salvaging_ = 0;
   int32_t resumed_ = 0, deaths_ = 0, redone_ = 0, rolled_forward_ = 0, returns_ = 0;
+  int32_t layers_given_ = 0, layers_moved_ = 0;
   bool stopped_ = false;
 };
 

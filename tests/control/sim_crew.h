@@ -35,7 +35,7 @@ class SimCrew {
   Duration now{};
   int64_t committed = 0;  // what the coordinator has committed
   std::string fault;      // the first rule that was broken
-  int32_t received = 0, taken_back = 0;
+  int32_t received = 0, taken_back = 0, layers_received = 0;
 
   // A new process of the worker, with its first report under way.
   void start(size_t worker, int32_t incarnation) {
@@ -80,6 +80,13 @@ class SimCrew {
 
   void expect(bool holds, const std::string& what) {
     if (!holds && fault.empty()) fault = what;
+  }
+
+  // What the worker has of a stage; null: not the whole state, or nothing.
+  static const std::vector<int64_t>* content_of(const SimWorker& of, StageId stage) {
+    if (of.own.contains(stage)) return &of.content;
+    const auto found = of.gained.find(stage);
+    return found == of.gained.end() || !found->second.whole ? nullptr : &found->second.content;
   }
 
  private:
@@ -187,7 +194,9 @@ class SimCrew {
     end(worker, Prepared{ok(), job_, address_of(worker)});
   }
   void go_on(size_t worker, const MakeDevice&) {
-    workers[worker].version = 0;
+    SimWorker& of = workers[worker];
+    of.version = 0;
+    of.own = {of.state.stages.begin(), of.state.stages.end()};
     end(worker, DeviceMade{ok(), chances_.resumes});
   }
   void go_on(size_t worker, const RenewTransport& renew) {
@@ -212,6 +221,16 @@ class SimCrew {
     workers[worker].version = adopt.version;
     end(worker, Adopted{});
   }
+  void go_on(size_t worker, const Hold& hold) {
+    SimWorker& of = workers[worker];
+    std::erase_if(of.own, [&](StageId stage) { return !contains(hold.stages, stage); });
+    std::erase_if(of.gained, [&](const auto& each) { return !contains(hold.stages, each.first); });
+    of.gained_at = -1;
+    for (const StageId stage : hold.stages) {
+      if (!of.own.contains(stage) && !of.gained.contains(stage)) of.gained[stage].whole = false;
+    }
+    end(worker, HeldStages{});
+  }
   void go_on(size_t worker, const Undo&) {
     take_back(worker);
     end(worker, Undone{});
@@ -228,7 +247,12 @@ class SimCrew {
     SimWorker& of = workers[worker];
     const Joiner* own =
         joiner_in(of.state.told->instruction, of.told.worker, incarnation_of(worker));
-    if (own != nullptr && !own->donors.empty() && !receive_part(worker, *own)) return;
+    if (!of.state.gains.empty()) {
+      if (own != nullptr && !receive_layers(worker, *own)) return;
+      return end(worker, TransferMoved{ok(), true, of.gained_at});
+    }
+    const bool joins = own != nullptr && of.state.place != Membership::First;
+    if (joins && !own->donors.empty() && !receive_part(worker, *own)) return;
     end(worker, TransferMoved{ok(), true, of.received});
   }
   void go_on(size_t worker, const RunStep&) {
@@ -370,8 +394,48 @@ class SimCrew {
     return true;
   }
 
+  // The same for each layer that comes to it from another worker.
+  bool receive_layers(size_t worker, const Joiner& own) {
+    SimWorker& of = workers[worker];
+    const auto version = static_cast<size_t>(of.version);
+    bool all = true;
+    for (size_t i = 0; i < own.stages.size(); ++i) {
+      const auto found = of.gained.find(own.stages[i]);
+      if (found == of.gained.end() || found->second.whole) continue;
+      SimStage& layer = found->second;
+      if (layer.transfer_at == of.version) {
+        all = false;
+        continue;
+      }
+      const SimWorker& donor = workers[static_cast<size_t>(own.donors[i].value)];
+      const std::vector<int64_t>* state = content_of(donor, own.stages[i]);
+      const bool gives = donor.alive && donor.transport == of.transport &&
+                         donor.state.report.phase == Phase::Running && state != nullptr &&
+                         state->size() >= version;
+      if (!gives) return false;
+      layer.pieces.emplace_back(state->begin(), state->begin() + static_cast<ptrdiff_t>(version));
+      layer.transfer_at = of.version;
+      layer.whole = layer.pieces.size() == kPieces || chances_.bug == Bug::HalfLayer;
+      all = all && layer.whole;
+      if (!layer.whole) continue;
+      // With a piece missing there is no state.
+      const bool right = layer.pieces.size() == kPieces;
+      layer.content = right ? layer.pieces.front() : std::vector<int64_t>(version, kSpoilt);
+      layer.pieces.clear();
+    }
+    if (all && of.gained_at < 0) {
+      of.gained_at = of.version;
+      ++layers_received;
+    }
+    return true;
+  }
+
   void take_back(size_t worker) {
     SimWorker& of = workers[worker];
+    for (auto& [stage, layer] : of.gained) {
+      if (!layer.content.empty()) layer.content.pop_back();
+      if (layer.transfer_at >= of.version) layer.content.assign(1, kSpoilt);
+    }
     expect(of.version > committed, cat("worker ", worker, " undoes a committed step"));
     of.version -= 1;
     if (!of.content.empty()) of.content.pop_back();
@@ -401,6 +465,10 @@ class SimCrew {
     of.has.clear();
     of.knows.clear();
     for (auto& piece : of.pieces) piece.push_back(epoch);
+    for (auto& [stage, layer] : of.gained) {
+      if (layer.whole) layer.content.push_back(epoch);
+      for (auto& piece : layer.pieces) piece.push_back(epoch);
+    }
     expect(of.version <= committed + 1, "a worker is two versions ahead");
     StepEnded ended{.summary = {.step = step, .start_ns = 1, .finish_ns = 2}};
     if (chances_.bug != Bug::ForgetsLosses) ended.summary.losses = losses_of(worker);

@@ -17,6 +17,15 @@
 
 namespace tenuto {
 
+// A stage that a worker holds: for each step the epoch in which it was made. While the worker
+// receives its state, `pieces` has such a list for each piece that has arrived.
+struct SimStage {
+  bool whole = true;
+  std::vector<int64_t> content;
+  std::vector<std::vector<int64_t>> pieces;
+  int64_t transfer_at = -1;  // the version at which the last piece came
+};
+
 // What a process of a worker is and has.
 struct SimWorker {
   bool alive = true;
@@ -38,6 +47,10 @@ struct SimWorker {
   std::vector<std::vector<int64_t>> pieces;
   int64_t transfer_at = -1;  // the version at which it was given the last piece
   int64_t received = -1;
+  // Stages that have come to it from other workers, and those that it holds with its own content.
+  std::map<StageId, SimStage> gained;
+  std::set<StageId> own;
+  int64_t gained_at = -1;  // the version at which it had all that it gains now
   // The epoch of its attempt at the next step (-1 = not begun), and what it has of that step.
   int64_t attempt = -1;
   std::vector<Value> has;
@@ -60,6 +73,7 @@ enum class Bug : uint8_t {
   ForgetsLosses,     // reports a step without its losses
   HalfReceived,      // reports that it has all of the state when it has one piece
   KeepsPieces,       // keeps pieces of the state from one epoch in the next
+  HalfLayer,         // reports that it has all of a layer when it has one piece
   ToldFirst,         // tells a commit before writing it down
   TargetNotWritten,  // tells at which version an epoch begins, without writing it down
   RestNotWritten,    // tells the rest of a step without writing it down
@@ -98,6 +112,7 @@ struct Chances {
   bool resumes = false;  // workers keep what they have of a step
   bool absent = false;   // some workers are not there at the beginning
   int64_t cut = 0;       // per mille of the moves: a link between two workers is cut
+  int64_t layers = 0;    // per mille of the moves: a layer is to go to another worker
 };
 
 // The decision with the worker's bug in it.

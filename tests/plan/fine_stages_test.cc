@@ -173,7 +173,7 @@ TEST(FineStages, CannotShareAWeightAtOneWorker) {
 
 // A layer at the edge of what a worker holds goes to the worker that holds the layer beside it.
 TEST(FineStages, AreRightAfterAnyMoves) {
-  for (uint64_t seed = 0; seed < 40; ++seed) {
+  for (uint64_t seed = 0; seed < 80; ++seed) {
     Random random(seed);
     Shape shape;
     shape.stages = 2 + static_cast<int32_t>(random.below(3));
@@ -202,6 +202,11 @@ TEST(FineStages, AreRightAfterAnyMoves) {
       holders[at(s)][pipe] = receiver;
       plan = with_holders(plan, holders);
       expect_right(plan, seed);
+      // Any worker may die, if each of its layers has another holder.
+      std::vector<bool> alive(plan.schedule.lists.size(), true);
+      alive[static_cast<size_t>(random.below(std::ssize(alive)))] = false;
+      const auto left = without_workers(plan, alive);
+      if (left.ok()) expect_right(left.value(), seed);
     }
   }
 }

@@ -1,0 +1,31 @@
+#include "ir/layer_move.h"
+
+#include <algorithm>
+
+#include "base/check.h"
+
+namespace tenuto {
+
+void move_layers(std::vector<Stage>& stages, const std::vector<LayerMove>& moves) {
+  for (const LayerMove& move : moves) {
+    auto& holders = stages[static_cast<size_t>(move.stage.value)].holders;
+    const auto donor = std::find(holders.begin(), holders.end(), move.from);
+    CHECK(donor != holders.end(), "the donor holds the layer");
+    *donor = move.to;
+  }
+}
+
+std::vector<LayerMove> moves_between(const std::vector<Stage>& from, const std::vector<Stage>& to) {
+  std::vector<LayerMove> moves;
+  for (size_t s = 0; s < from.size(); ++s) {
+    const auto& before = from[s].holders;
+    const auto& after = to[s].holders;
+    for (size_t i = 0; i < before.size() && i < after.size(); ++i) {
+      if (before[i] == after[i]) continue;
+      moves.push_back({{static_cast<int32_t>(s)}, before[i], after[i]});
+    }
+  }
+  return moves;
+}
+
+}  // namespace tenuto
