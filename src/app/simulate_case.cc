@@ -70,6 +70,10 @@ Status check_flags(const SimulateOptions& options) {
   if (options.seconds && !(*options.seconds > 0 && *options.seconds <= 1e6)) {
     return invalid(cat("--seconds ", *options.seconds, ": expected more than 0 and up to 1e6"));
   }
+  if (options.micro_rows > 0 && options.chain.empty()) {
+    return invalid(cat("--micro-rows ", options.micro_rows,
+                       ": belongs to a model file: name it with --chain, or leave the flag out"));
+  }
   if (options.iterations < 1 || options.iterations > 1'000'000'000) {
     return invalid(cat("--iterations ", options.iterations, ": expected 1 to 1,000,000,000"));
   }
