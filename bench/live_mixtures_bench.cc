@@ -13,13 +13,13 @@
 #include <vector>
 
 #include "adapt/adapt.h"
-#include "app/job_model.h"
 #include "base/quantile.h"
 #include "base/text.h"
 #include "bench/program.h"
 #include "bench/runs.h"
 #include "sim/price.h"
 #include "world/fault.h"
+#include "world/job_model.h"
 #include "world/load.h"
 
 namespace tenuto {

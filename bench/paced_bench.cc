@@ -158,7 +158,7 @@ void connect_all(Transport& transport, QueueMailbox& mailbox, int32_t self, int3
   {
     const StageId stage{self % job.parallel.stages};
     const auto device = make_paced(job, plan, {stage}, monotonic_clock(), mailbox);
-    LinkClock links = make_link_clock(job);
+    LinkClock links = make_link_clock(job, plan, {self});
     VirtualClock clock(links);
     const bool on_virtual = job.device.clock == "virtual";
     Runner runner({&transport, device.get(), device.get(), &mailbox, &monotonic_clock(),

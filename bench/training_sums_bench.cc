@@ -11,13 +11,13 @@
 #include <string>
 #include <vector>
 
-#include "app/job_model.h"
 #include "base/quantile.h"
 #include "base/text.h"
 #include "bench/program.h"
 #include "bench/runs.h"
 #include "sim/price.h"
 #include "world/fault.h"
+#include "world/job_model.h"
 #include "world/load.h"
 
 namespace tenuto {

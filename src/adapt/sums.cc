@@ -59,7 +59,7 @@ std::vector<GroupSums> sums_of(const Plan& plan, const Model& model, const Timel
     const Group& group = plan.schedule.groups[at(span.op.group.value)];
     GroupSums& sums = all[at(span.op.group.value)];
     sums.size = size_of_sum(stage_cost(model, plan.stages[at(span.op.stage.value)]).parameters,
-                            model.tied, span.op);
+                            model.tied, span.op.part);
     const auto place = std::find(group.members.begin(), group.members.end(), span.worker);
     sums.starts[static_cast<size_t>(place - group.members.begin())] = span.start;
   }

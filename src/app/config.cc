@@ -64,7 +64,7 @@ Result<LoadedJob> load_effective_job(const std::string& path,
   if (!parallel.schedule.empty()) {
     const Status status = take_schedule(loaded.value());
     if (!status.ok()) return status.error();
-    const auto misfit = find_misplaced_fault(loaded.value().job);
+    const auto misfit = find_misfit_of_workers(loaded.value().job);
     if (!misfit) return loaded;
     const auto from = origin.find(misfit->key.substr(0, misfit->key.find('.')));
     return invalid(cat(from == origin.end() ? std::string() : from->second + ": ", misfit->key, " ",

@@ -6,7 +6,6 @@
 #include "adapt/adapt.h"
 #include "adapt/mesh.h"
 #include "adapt/sums.h"
-#include "app/job_model.h"
 #include "app/plan_file.h"
 #include "base/contains.h"
 #include "base/text.h"
@@ -21,6 +20,7 @@
 #include "sim/price.h"
 #include "world/fault.h"
 #include "world/fit.h"
+#include "world/job_model.h"
 #include "world/plan_settings.h"
 
 namespace tenuto {
@@ -44,7 +44,8 @@ std::vector<double> layer_costs(const Job& job) {
 
 // How many layers there are to divide among the stages.
 int32_t layers_of(const Job& job) {
-  const int32_t layers = cut_layers(job.model);
+  const int32_t layers = cut_layers(job);
+  if (job.device.layers != nullptr) return layers;
   // A paced stage only lasts a given time, so there may be more stages than the model has layers.
   const OrderCard* card = find_card(job.parallel.order);
   const int32_t chunks = job.parallel.chunks > 0 ? job.parallel.chunks
@@ -61,7 +62,7 @@ Result<Plan> make_plan_of_file(const Job& job, Shape shape) {
   const auto file = lists_from_file(job.parallel.schedule);
   if (!file.ok()) return file.error();
   const int32_t stages = file.value().lists.schedule.stage_count;
-  if (job.device.kind == "paced" && shape.layers < stages) {
+  if (job.device.kind == "paced" && job.device.layers == nullptr && shape.layers < stages) {
     shape.layers = stages;
     shape.layer_cost.clear();
   }
@@ -86,6 +87,11 @@ Result<Plan> make_plan_of_plan_file(const Job& job, const Shape& shape) {
   plan.limits.resize(std::min(plan.limits.size(), workers));
   const std::string& path = job.parallel.plan;
   const int32_t layers = plan.stages.back().layer_end;
+  if (job.device.layers != nullptr && layers != shape.layers) {
+    return Error{Code::Infeasible, Reach::Job,
+                 cat(path, " is the plan of a model with ", layers, " layers, and ",
+                     job.device.profile, " has ", shape.layers, ": make a plan for this model")};
+  }
   if (job.device.kind != "paced" && layers != shape.layers) {
     return Error{
         Code::Infeasible, Reach::Job,
@@ -225,7 +231,8 @@ Result<Plan> make_whole_plan(const Job& job, const std::vector<bool>& alive, Wat
   shape.staggered = job.parallel.optimizer == "staggered";
   shape.all_reduce = job.parallel.all_reduce;
   shape.evaluation_micros = job.validate_micros;
-  const bool alike = job.device.kind == "paced" && has_fine_stages(job);
+  const bool alike =
+      job.device.layers != nullptr || (job.device.kind == "paced" && has_fine_stages(job));
   if (shape.layers == cut_layers(job.model) && !alike) shape.layer_cost = layer_costs(job);
   if (!job.parallel.plan.empty()) return make_plan_of_plan_file(job, shape);
   if (!job.parallel.schedule.empty()) return make_plan_of_file(job, shape);

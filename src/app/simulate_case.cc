@@ -9,7 +9,6 @@
 #include "adapt/sums.h"
 #include "app/config.h"
 #include "app/flags.h"
-#include "app/job_model.h"
 #include "app/make_job_plan.h"
 #include "app/plan_file.h"
 #include "base/contains.h"
@@ -23,6 +22,7 @@
 #include "plan/make_plan.h"
 #include "sim/trace_times.h"
 #include "world/cluster_file.h"
+#include "world/job_model.h"
 #include "world/layer_chain.h"
 #include "world/load.h"
 
@@ -237,6 +237,18 @@ Result<SimulationCase> case_of_job(const SimulateOptions& options, Watch& watch)
   const Job& job = loaded.value().job;
   auto plan = make_job_plan(job, &watch);
   if (!plan.ok()) return plan.error();
+  if (job.device.layers != nullptr) {
+    for (const auto& [flag, times] :
+         {std::pair("--forward-ms", &options.forward_ms),
+          std::pair("--backward-input-ms", &options.backward_input_ms),
+          std::pair("--backward-weight-ms", &options.backward_weight_ms)}) {
+      if (times->empty()) continue;
+      return invalid(cat(flag, " and device.profile both say how long ops last: leave one out"));
+    }
+  }
+  if (job.network.devices != nullptr && options.link_ms) {
+    return invalid("--link-ms and network.cluster both say what links are like: leave one out");
+  }
   SimulateOptions merged = options;
   const auto fill = [](std::vector<double>& flag, const std::vector<double>& setting) {
     if (flag.empty()) flag = setting;
@@ -256,10 +268,13 @@ Result<SimulationCase> case_of_job(const SimulateOptions& options, Watch& watch)
       true,
       cat("the job of ", options.file,
           job.device.kind == "paced" ? "" : ", with the op times of [device], not measured ones")};
-  it.model = model_of(it.plan, stage_times);
-  const Link link{from_milliseconds(options.link_ms.value_or(job.network.latency_ms)),
-                  job.network.megabytes_per_second * 1e6};
-  it.cluster = uniform_cluster(job.worker_count(), link);
+  const bool profiled = job.device.layers != nullptr;
+  it.model = profiled ? job_model(job, it.plan) : model_of(it.plan, stage_times);
+  it.cluster = cluster_of(job);
+  if (options.link_ms) {
+    it.cluster = uniform_cluster(job.worker_count(), {from_milliseconds(*options.link_ms),
+                                                      job.network.megabytes_per_second * 1e6});
+  }
   it.send = job.network.send;
   if (it.send == "blocking") it.update = false;  // blocking sends are priced without the update
   it.faults = job.faults;

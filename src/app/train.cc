@@ -11,7 +11,6 @@
 
 #include "app/config.h"
 #include "app/flags.h"
-#include "app/job_model.h"
 #include "app/make_job_plan.h"
 #include "app/worker_program.h"
 #include "base/check.h"
@@ -31,6 +30,7 @@
 #include "run/token.h"
 #include "sim/price.h"
 #include "world/fault.h"
+#include "world/job_model.h"
 #include "world/load.h"
 #include "world/memory_need.h"
 

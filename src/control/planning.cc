@@ -42,7 +42,8 @@ Model measured_model(const Model& profiled, const Plan& plan, const MonitorState
   model.layers.resize(static_cast<size_t>(plan.stages.back().layer_end));
   for (size_t s = 0; s < plan.stages.size(); ++s) {
     const Stage& stage = plan.stages[s];
-    const auto put = [&](OpKind kind, Duration Layer::*part) {
+    // `constant`: what the stage's time has beside that of its layers.
+    const auto put = [&](OpKind kind, Duration Layer::*part, Duration constant) {
       const auto seen = monitor.stages.find({StageId{static_cast<int32_t>(s)}, kind});
       if (seen == monitor.stages.end() || seen->second.latest.empty()) return false;
       // Without a split, what was measured of the input's gradient includes that of the weights.
@@ -54,18 +55,20 @@ Model measured_model(const Model& profiled, const Plan& plan, const MonitorState
       // The holders are compared with the least time. If all of them are slow, the latest times
       // are those of slow workers, and would count their slowness twice.
       const StageTimes& times = seen->second;
+      const Duration time = times.least.count() > 0 && all_are_slow(stage, monitor)
+                                ? times.least
+                                : middle(times.latest);
       model.layers[static_cast<size_t>(stage.layer_first)].*part =
-          times.least.count() > 0 && all_are_slow(stage, monitor) ? times.least
-                                                                  : middle(times.latest);
+          std::max(time - constant, Duration{});
       return true;
     };
-    put(OpKind::Forward, &Layer::forward);
-    if (put(OpKind::BackwardInput, &Layer::backward_input) && stage.recompute) {
+    put(OpKind::Forward, &Layer::forward, model.op);
+    if (put(OpKind::BackwardInput, &Layer::backward_input, model.op) && stage.recompute) {
       // stage_cost() adds the forward that the measured time contains.
       Duration& time = model.layers[static_cast<size_t>(stage.layer_first)].backward_input;
       time = std::max(Duration{}, time - stage_cost(model, stage).forward);
     }
-    put(OpKind::BackwardWeight, &Layer::backward_weight);
+    put(OpKind::BackwardWeight, &Layer::backward_weight, {});
   }
   return model;
 }

@@ -6,6 +6,7 @@
 
 #include "base/id.h"
 #include "base/unit.h"
+#include "ir/plan.h"
 #include "transport/transport.h"
 #include "world/cluster.h"
 #include "world/fault.h"
@@ -30,10 +31,13 @@ class LinkClock {
   // queue (ir/device_queue.h).
   LinkClock(Link every, Duration patience, bool blocking = false)
       : every_{every, {}}, patience_(patience), blocking_(blocking) {}
+  // The latency and rate that the link to `peer` has in place of `every`, when nothing is slow.
+  void set_healthy(WorkerId peer, Link link) { healthy_[peer] = {link, {}}; }
+  // From now on rates count these sizes of messages.
+  void set_sizes(MessageSizes sizes) { sizes_ = std::move(sizes); }
   // Gives the link to `peer` its own latency and rate from now on: a slow link.
   void set(WorkerId peer, Link link) { own_[peer] = {link, {}}; }
-  // Sets the links from `self` to `states`; other links are as `every` of the constructor. `seed`
-  // draws the jitter.
+  // Sets the links from `self` to `states`; other links are healthy. `seed` draws the jitter.
   void set_links(const LinkStates& states, WorkerId self, uint64_t seed);
   // Sends `size` bytes that are there at `ready` to `peer`; `tag` names the message.
   Passage send(WorkerId peer, Bytes size, Duration ready, const Tag& tag = {});
@@ -47,17 +51,21 @@ class LinkClock {
  private:
   const LinkState& link(WorkerId peer) const;
 
+  Bytes counted(Bytes size, const Tag& tag) const { return sizes_ ? sizes_(tag, size) : size; }
+
   LinkState every_;
+  MessageSizes sizes_;
   Duration patience_{};
   bool blocking_ = false;
   WorkerId self_;
   uint64_t seed_ = 0;
-  std::unordered_map<WorkerId, LinkState> own_;
+  std::unordered_map<WorkerId, LinkState> own_, healthy_;
   std::unordered_map<WorkerId, Duration> free_;
 };
 
-// The links of a paced run on the virtual clock: [network] latency_ms, megabytes_per_second and
-// send, without faults; the patience is half of the shortest op that takes time, 1 ms if none does.
-LinkClock make_link_clock(const Job& job);
+// The links from worker `self` in a paced run of `plan` on the virtual clock: those of [network]
+// and of its cluster file, without faults; the patience is half of the shortest op that takes time,
+// 1 ms if none does.
+LinkClock make_link_clock(const Job& job, const Plan& plan, WorkerId self);
 
 }  // namespace tenuto

@@ -9,7 +9,7 @@
 #include "rehearsal/paced_stage.h"
 #include "runtime/stages.h"
 #include "world/cluster.h"
-#include "world/fit.h"
+#include "world/job_model.h"
 
 namespace tenuto {
 
@@ -17,7 +17,7 @@ PacedStage::PacedStage(const Job& job, const Plan& plan, StageId stage,
                        std::shared_ptr<PacedCommon> common)
     : StageDevice(plan, stage, common->options.clip),
       common_(std::move(common)),
-      share_(time_share_of(job, plan.stages, stage)) {
+      cost_(stage_cost(job_model(job, plan), plan.stages[static_cast<size_t>(stage.value)])) {
   CHECK(stage.value >= 0 && stage.value < stage_count_, "a paced device holds a stage of its plan");
   const auto count =
       std::max<size_t>(1, static_cast<size_t>(job.device.parameter_bytes) / sizeof(float));
@@ -84,13 +84,7 @@ Duration PacedStage::begin_rest() {
   return set_clock_on(true);
 }
 
-Duration PacedStage::length_of(OpKind kind) const {
-  const auto length = [this](OpKind of) {
-    return paced_length(common_->device, split_, of, share_.place, share_.chunks);
-  };
-  const bool again = recompute_ && kind == OpKind::BackwardInput;
-  return again ? length(OpKind::Forward) + length(kind) : length(kind);
-}
+Duration PacedStage::length_of(OpKind kind) const { return paced_length(cost_, split_, kind); }
 
 size_t PacedStage::size_of(const Value& value) const {
   switch (value.kind) {

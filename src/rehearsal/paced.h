@@ -20,6 +20,7 @@
 #include "rehearsal/lag.h"
 #include "runtime/device.h"
 #include "world/job.h"
+#include "world/model.h"
 
 namespace tenuto {
 
@@ -45,7 +46,8 @@ struct PacedOptions {
   std::function<bool(int64_t step, StageId stage)> bad = nullptr;  // not finite there; empty: never
 };
 
-// A paced device that holds `stages` of `job`, one or several. Its numbers are those of
+// A paced device that holds `stages` of `job`, one or several. Its ops last as long as job_model()
+// (world/job_model.h) says, divided by its speed. Its numbers are those of
 // paced_math.h; a message has job.device.message_bytes (64 at least), of which the first elements
 // name its value: a message that holds another value ends the op with Corrupt/Link. A pause between
 // two steps that is longer than a forward (set-up, a checkpoint) sets the virtual clock of a device
@@ -57,10 +59,8 @@ std::unique_ptr<PacedDevice> make_paced(const Job& job, const Plan& plan,
                                         const std::vector<StageId>& stages, const Clock& clock,
                                         Mailbox& mailbox, const PacedOptions& options = {});
 
-// The length of an op of a paced job at worker `place` of a pipeline. Each of the worker's `chunks`
-// stages takes an equal part of the worker's time; a backward that is not split lasts as long as
-// both halves.
-Duration paced_length(const DeviceSettings& device, bool split_backward, OpKind kind, int32_t place,
-                      int32_t chunks = 1);
+// The length of an op of a stage that costs this, at speed 1. A backward that is not split lasts as
+// long as both halves.
+Duration paced_length(const StageCost& cost, bool split_backward, OpKind kind);
 
 }  // namespace tenuto

@@ -4,7 +4,7 @@
 #include <numeric>
 #include <utility>
 
-#include "base/check.h"
+#include "base/longest_time.h"
 #include "base/text.h"
 #include "ir/text.h"
 
@@ -25,12 +25,6 @@ Label label_of(const Floats& message, const Value& whose) {
   return {static_cast<float>(whose.kind), static_cast<float>(whose.stage.value),
           static_cast<float>(whose.micro.value),
           std::accumulate(numbers.begin(), numbers.end(), 0.0F)};
-}
-
-double length_of(const std::vector<double>& lengths, int32_t place) {
-  CHECK(!lengths.empty(), "a paced device needs op lengths");
-  const auto wanted = static_cast<size_t>(place);
-  return lengths[std::min(wanted, lengths.size() - 1)];
 }
 
 }  // namespace
@@ -71,8 +65,7 @@ std::vector<Bucket> buckets_of(const Plan& plan, StageId stage, size_t weights) 
 
 PacedCommon::PacedCommon(const Job& job, const Clock& its_clock, Mailbox& its_mailbox,
                          const PacedOptions& its_options)
-    : device(job.device),
-      options(its_options),
+    : options(its_options),
       virtual_clock(job.device.clock == "virtual"),
       sleeps(dynamic_cast<const MonotonicClock*>(&its_clock) != nullptr),
       clock(its_clock),
@@ -117,21 +110,18 @@ void PacedCommon::recycle(Floats& numbers) {
   if (numbers.size() == elements) spare.push_back(std::move(numbers));
 }
 
-Duration paced_length(const DeviceSettings& device, bool split_backward, OpKind kind, int32_t place,
-                      int32_t chunks) {
-  const auto part = [&](const std::vector<double>& lengths) {
-    return from_milliseconds(length_of(lengths, place) / chunks);
-  };
-  const Duration input = part(device.backward_input_ms);
-  const Duration weight = part(device.backward_weight_ms);
+Duration paced_length(const StageCost& cost, bool split_backward, OpKind kind) {
   switch (kind) {
     case OpKind::Forward:
     case OpKind::Evaluate:
-      return part(device.forward_ms);
+      return cost.forward;
     case OpKind::BackwardInput:
-      return split_backward ? input : input + weight;
+      return split_backward ? cost.backward_input : plus(cost.backward_input, cost.backward_weight);
     case OpKind::BackwardWeight:
-      return split_backward ? weight : Duration{};
+      return split_backward ? cost.backward_weight : Duration{};
+    case OpKind::Step:
+    case OpKind::StepAhead:
+      return cost.update;
     default:
       return {};
   }

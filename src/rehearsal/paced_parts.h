@@ -76,7 +76,6 @@ struct PacedCommon {
   // again.
   void recycle(Floats& numbers);
 
-  const DeviceSettings device;
   const PacedOptions options;
   const bool virtual_clock;
   const bool sleeps;  // false: the clock is a test's, by which no thread can sleep

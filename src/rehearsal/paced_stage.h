@@ -112,7 +112,7 @@ class PacedStage : public StageDevice<PacedDevice, PacedStash, PacedStash> {
   void update(const std::vector<const Floats*>& totals, double factor);
 
   const std::shared_ptr<PacedCommon> common_;
-  const TimeShare share_;
+  const StageCost cost_;
 
   Floats weights_, sums_;
   std::optional<Floats> before_;     // the weights before the last update

@@ -12,6 +12,13 @@ void append(uint64_t& name, int32_t number, int32_t limit) {
   name = name * static_cast<uint64_t>(limit) + static_cast<uint64_t>(number);
 }
 
+// Takes the last number from a packed name.
+int32_t take(uint64_t& name, int32_t limit) {
+  const auto number = static_cast<int32_t>(name % static_cast<uint64_t>(limit));
+  name /= static_cast<uint64_t>(limit);
+  return number;
+}
+
 Tag tag_of_kind(int32_t kind, const Value& value, int64_t epoch, int64_t step) {
   uint64_t name = 0;
   append(name, kind, 16);
@@ -29,15 +36,10 @@ Tag tag_of(const Value& value, int64_t epoch, int64_t step) {
 
 std::optional<Value> value_of(const Tag& tag) {
   uint64_t name = tag.name;
-  const auto take = [&name](int32_t limit) {
-    const auto number = static_cast<int32_t>(name % static_cast<uint64_t>(limit));
-    name /= static_cast<uint64_t>(limit);
-    return number;
-  };
   Value value;
-  value.micro.value = take(kTagMicros) - 1;
-  value.stage.value = take(kTagStages) - 1;
-  value.part = static_cast<int16_t>(take(kTagParts) - 1);
+  value.micro.value = take(name, kTagMicros) - 1;
+  value.stage.value = take(name, kTagStages) - 1;
+  value.part = static_cast<int16_t>(take(name, kTagParts) - 1);
   if (name >= kValueKindCount) return {};
   value.kind = static_cast<ValueKind>(name);
   return value;
@@ -62,6 +64,17 @@ Tag tag_of_move(GroupId group, int16_t part, int32_t round, ChunkId chunk, int64
   append(name, round, kTagRounds);
   append(name, chunk.value, kTagChunks);
   return {epoch, step, name};
+}
+
+std::optional<MoveName> move_of(const Tag& tag) {
+  uint64_t name = tag.name;
+  MoveName move;
+  move.chunk.value = take(name, kTagChunks);
+  move.round = take(name, kTagRounds);
+  move.part = static_cast<int16_t>(take(name, kTagParts) - 1);
+  move.group.value = take(name, kTagGroups);
+  if (name != 1) return {};
+  return move;
 }
 
 }  // namespace tenuto

@@ -37,6 +37,17 @@ Tag tag_of_note(const Value& value, int64_t epoch, int64_t step);
 Tag tag_of_move(GroupId group, int16_t part, int32_t round, ChunkId chunk, int64_t epoch,
                 int64_t step);
 
+// What the tag of a collective's move names.
+struct MoveName {
+  GroupId group;
+  int16_t part = -1;
+  int32_t round = 0;
+  ChunkId chunk;
+};
+
+// The move that a tag names; none if it names something else.
+std::optional<MoveName> move_of(const Tag& tag);
+
 // The tag of a message of a state transfer: the head or the body of a part of the state of `stage`,
 // for a worker that receives it between two steps. Bit 62 is 1; in a value's tag it is 0.
 Tag tag_of_transfer(StageId stage, bool body, int64_t epoch, int64_t step);

@@ -412,7 +412,7 @@ Tariff::Tariff(const Program& program, const Plan& plan, const Model& model, con
 }
 
 Bytes Tariff::reduces(const Op& op) const {
-  return size_of_sum(costs_[at(op.stage.value)].parameters, tied_, op);
+  return size_of_sum(costs_[at(op.stage.value)].parameters, tied_, op.part);
 }
 
 std::vector<std::pair<int32_t, Duration>> reduction_of(const Program& program,

@@ -6,7 +6,7 @@
 #include "base/check.h"
 #include "base/longest_time.h"
 #include "base/text.h"
-#include "sim/reduction_price.h"
+#include "world/model.h"
 
 namespace tenuto {
 

@@ -5,6 +5,7 @@
 
 #include "base/check.h"
 #include "base/longest_time.h"
+#include "world/model.h"
 
 namespace tenuto {
 
@@ -17,19 +18,6 @@ struct Wire {
 };
 
 }  // namespace
-
-Bytes chunk_size(Bytes size, int32_t count, int32_t chunk) {
-  const auto edge = [&](int64_t c) {
-    // In two steps: size x c would overflow for large tensors in many chunks.
-    return size.count / count * c + size.count % count * c / count;
-  };
-  return {edge(int64_t{chunk} + 1) - edge(chunk)};
-}
-
-Bytes size_of_sum(Bytes parameters, Bytes tied, const Op& op) {
-  if (op.part > 0) return tied;
-  return op.part == 0 ? parameters - tied : parameters;
-}
 
 std::vector<Duration> reduction_finish(const Collective& collective,
                                        const std::vector<Duration>& starts, Bytes size,

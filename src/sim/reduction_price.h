@@ -5,17 +5,9 @@
 
 #include "base/unit.h"
 #include "ir/collective.h"
-#include "ir/op.h"
 #include "world/cluster.h"
 
 namespace tenuto {
-
-// Chunk `chunk` of `size` bytes in `count` nearly equal pieces.
-Bytes chunk_size(Bytes size, int32_t count, int32_t chunk);
-
-// The bytes that a Reduce sums, for a stage with `parameters` bytes of parameters; `tied` of them
-// are a weight that another stage shares.
-Bytes size_of_sum(Bytes parameters, Bytes tied, const Op& op);
 
 // When each member has the whole sum, given when each has its own contribution. A move starts when
 // its sender has the chunk as it is before the round and its link has finished the earlier moves;

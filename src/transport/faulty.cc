@@ -43,6 +43,7 @@ class Gate : public Mailbox {
 
   void await(Ticket ticket, const Awaited& message);
   void set_link(WorkerId from, LinkFault fault);
+  void set_sizes(MessageSizes sizes);
   void hold(WorkerId from, Duration until);
   void lose(WorkerId peer);
   void forgive(WorkerId peer);
@@ -65,6 +66,7 @@ class Gate : public Mailbox {
 
   std::mutex mutex_;  // guards what follows; nothing else is locked while it is held
   std::condition_variable changed_;
+  MessageSizes sizes_;
   std::map<WorkerId, Line> lines_;
   std::map<Ticket, Awaited> awaited_;
   std::multimap<Duration, Done> held_;  // by the moment when each is due
@@ -86,7 +88,8 @@ Duration Gate::moment_of(const Awaited& message, const Done& done) {
   Line& link = line(message.from);
   const Duration now = clock_.now();
   const Duration sent = done.sent == Duration::zero() ? now : std::min(done.sent, now);
-  link.left = std::max(sent, link.left) + transfer_time(message.size, link.fault.bytes_per_second);
+  const Bytes size = sizes_ ? sizes_(message.tag, message.size) : message.size;
+  link.left = std::max(sent, link.left) + transfer_time(size, link.fault.bytes_per_second);
   const Duration jitter =
       jitter_of(settings_.seed, message.from, self_, message.tag, link.fault.jitter);
   link.arrived = std::max({link.arrived, link.left + link.fault.latency + jitter, link.until});
@@ -123,6 +126,11 @@ void Gate::await(Ticket ticket, const Awaited& message) {
 void Gate::set_link(WorkerId from, LinkFault fault) {
   const std::lock_guard lock(mutex_);
   line(from).fault = fault;
+}
+
+void Gate::set_sizes(MessageSizes sizes) {
+  const std::lock_guard lock(mutex_);
+  sizes_ = std::move(sizes);
 }
 
 void Gate::hold(WorkerId from, Duration until) {
@@ -283,6 +291,8 @@ class Faulty : public FaultyTransport {
   }
 
   void set_link(WorkerId from, LinkFault fault) override { gate_.set_link(from, fault); }
+
+  void set_sizes(MessageSizes sizes) override { gate_.set_sizes(std::move(sizes)); }
 
   void hold(WorkerId from, Duration until) override { gate_.hold(from, until); }
 

@@ -44,6 +44,8 @@ class FaultyTransport : public Transport {
  public:
   // From now on the link from `from` to this worker has this fault.
   virtual void set_link(WorkerId from, LinkFault fault) = 0;
+  // From now on rates count these sizes of messages.
+  virtual void set_sizes(MessageSizes sizes) = 0;
   // Messages from `from` that would arrive before `until` arrive at that moment.
   virtual void hold(WorkerId from, Duration until) = 0;
   // The link with `peer` breaks, as if the peer had died: the loss is posted, every call with it

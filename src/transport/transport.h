@@ -14,6 +14,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <span>
 #include <string>
@@ -33,6 +34,10 @@ struct Tag {
   uint64_t name = 0;
   auto operator<=>(const Tag&) const = default;
 };
+
+// The bytes that an emulated link counts for a message of `real` bytes: a rehearsal sends small
+// messages in the place of large ones. Empty = the real ones.
+using MessageSizes = std::function<Bytes(const Tag& tag, Bytes real)>;
 
 // Where a worker listens: "host:port", or the name of a peer in the same process.
 struct Address {

@@ -71,6 +71,11 @@ Result<WorkerWire> make_plain_wire(const Job& job, const Hello& hello, bool dire
   if (!on_virtual_clock(job)) {  // on a virtual clock, the LinkClock delays messages instead
     settings.others.latency = from_milliseconds(network.latency_ms);
     settings.others.bytes_per_second = network.megabytes_per_second * 1e6;
+    const Cluster cluster = cluster_of(job);
+    for (int32_t w = 0; network.devices != nullptr && w < job.worker_count(); ++w) {
+      const Link link = cluster.link({w}, hello.self);
+      settings.links[{{w}, hello.self}] = {link.latency, link.bytes_per_second, {}};
+    }
   }
   WorkerWire wire;
   if (!can_cut_off(job)) {
@@ -127,7 +132,7 @@ Result<WorkerWire> make_worker_wire(const Job& job, const Hello& hello, Mailbox&
   return wire;
 }
 
-Result<WorkerCompute> make_compute(const Job& job, const Plan& plan,
+Result<WorkerCompute> make_compute(const Job& job, const Plan& plan, WorkerId self,
                                    const std::vector<StageId>& stages, Mailbox& mailbox,
                                    const RealDevice& real) {
   WorkerCompute made;
@@ -137,7 +142,7 @@ Result<WorkerCompute> make_compute(const Job& job, const Plan& plan,
     made.paced = paced.get();
     made.compute = std::move(paced);
     if (on_virtual_clock(job)) {
-      made.links = std::make_unique<LinkClock>(make_link_clock(job));
+      made.links = std::make_unique<LinkClock>(make_link_clock(job, plan, self));
       made.pacer = std::make_unique<VirtualClock>(*made.links);
     }
     return made;

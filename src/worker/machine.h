@@ -41,10 +41,10 @@ struct RealDevice {
   std::function<MemoryCount*(const DeviceSettings& device)> memory = nullptr;
 };
 
-// The device that the job asks for, holding `stages`.
+// The device that the job asks for, of worker `self`, holding `stages`.
 //
 // Errors: Invalid/Job  no such device in this build or on this machine, or as `real` says
-Result<WorkerCompute> make_compute(const Job& job, const Plan& plan,
+Result<WorkerCompute> make_compute(const Job& job, const Plan& plan, WorkerId self,
                                    const std::vector<StageId>& stages, Mailbox& mailbox,
                                    const RealDevice& real);
 
@@ -57,7 +57,8 @@ struct WorkerWire {
 };
 
 // The transport that the job asks for: UCX. A faulty transport wraps it where links are emulated on
-// the real clock ([network] latency_ms and megabytes_per_second of paced devices, [[fault]] of all)
+// the real clock ([network] latency_ms, megabytes_per_second and cluster of paced devices,
+// [[fault]] of all)
 // or a partition is injected. A staged transport wraps these where the device has memory of its
 // own.
 //

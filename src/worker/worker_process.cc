@@ -158,7 +158,8 @@ void WorkerProcess::execute(const Prepare& prepare) {
 }
 
 void WorkerProcess::execute(const MakeDevice&) {
-  Result<WorkerCompute> made = make_compute(job(), *state_.plan, state_.stages, mailbox_, device_);
+  Result<WorkerCompute> made =
+      make_compute(job(), *state_.plan, self(), state_.stages, mailbox_, device_);
   if (!made.ok()) return outcomes_.push_back(DeviceMade{made.error()});
   compute_ = std::move(made).value();
   join_parts();

@@ -84,6 +84,7 @@ class WorkerProcess {
   std::set<WorkerId> peers_at_hand() const;
   StepInput input_of(int64_t version);
   Result<StepSummary> run_step(const RunStep& run, std::vector<Repair>& repairs);
+  void count_sizes();
   void apply_faults(int64_t step, const std::vector<Fault>& wanted);
   void break_connections(int64_t step);
   void cut_off(int64_t step);

@@ -7,6 +7,7 @@
 #include "base/clock.h"
 #include "base/contains.h"
 #include "protocol/event_text.h"
+#include "rehearsal/message_sizes.h"
 #include "worker/worker_parts.h"
 #include "worker/worker_process.h"
 #include "world/sample.h"
@@ -51,7 +52,11 @@ void WorkerProcess::apply_faults(int64_t step, const std::vector<Fault>& wanted)
   const bool had_some = !faults_.empty();
   faults_ = job().faults;
   faults_.insert(faults_.end(), wanted.begin(), wanted.end());
-  compute_.compute->set_speed(speed_at(faults_, step, self(), job().seats()));
+  double speed = speed_at(faults_, step, self(), job().seats());
+  if (const Cluster* devices = job().network.devices.get(); devices != nullptr) {
+    speed *= devices->workers[static_cast<size_t>(self().value)].speed;
+  }
+  compute_.compute->set_speed(speed);
   if (faults_.empty() && !had_some) return;
   cut_off(step);
   const Cluster base = cluster_of(job());
@@ -144,6 +149,14 @@ void WorkerProcess::choose_paths() {
   slots_of_plan_ = state_.plan_serial;
 }
 
+// Lets emulated links count the sizes of the job's profile, by the plan at hand.
+void WorkerProcess::count_sizes() {
+  if (job().device.layers == nullptr) return;
+  MessageSizes sizes = message_sizes(job(), plan_at_hand(state_));
+  if (compute_.links) compute_.links->set_sizes(sizes);
+  if (faulty_ != nullptr) faulty_->set_sizes(std::move(sizes));
+}
+
 Standing WorkerProcess::Watch::standing(int64_t) {
   process_.hear();
   return standing_of(process_.state_);
@@ -194,6 +207,7 @@ Result<StepSummary> WorkerProcess::run_step(const RunStep& run, std::vector<Repa
   if (run.counts_voids) runner_->join(state_.report.epoch, transfers_.voids());
   apply_faults(run.step, state_.told->instruction.faults);
   choose_paths();
+  count_sizes();
   if (compute_.paced != nullptr) compute_.paced->count_lag(!state_.fresh);
   StepSummary summary{.step = run.step, .start_ns = monotonic_clock().now().count()};
   StepInput input = input_of(run.step);

@@ -188,13 +188,25 @@ Cluster with_links(const Cluster& base, const LinkStates& states) {
 }
 
 Cluster cluster_of(const Job& job) {
+  if (job.network.devices != nullptr) {
+    Cluster cluster = *job.network.devices;
+    const auto workers = static_cast<size_t>(job.worker_count());
+    CHECK(cluster.workers.size() >= workers, "a job whose cluster has too few devices");
+    cluster.workers.resize(workers);
+    const auto last = WorkerId{job.worker_count() - 1};
+    std::erase_if(cluster.exceptions, [last](const auto& link) {
+      return link.first.first > last || link.first.second > last;
+    });
+    return cluster;
+  }
   return uniform_cluster(job.worker_count(), {from_milliseconds(job.network.latency_ms),
                                               job.network.megabytes_per_second * 1e6});
 }
 
 bool can_slow_links(const Job& job) {
   const NetworkSettings& network = job.network;
-  return on_virtual_clock(job) || network.latency_ms > 0 || network.megabytes_per_second > 0 ||
+  return on_virtual_clock(job) || network.devices != nullptr || network.latency_ms > 0 ||
+         network.megabytes_per_second > 0 ||
          std::any_of(job.faults.begin(), job.faults.end(), is_of_links);
 }
 

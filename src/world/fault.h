@@ -116,7 +116,10 @@ Cluster with_faults(const Cluster& base, const std::vector<Fault>& faults, int64
 // is added to the latency.
 Cluster with_links(const Cluster& base, const LinkStates& states);
 
-// The workers of a job and the links of [network], without faults.
+// The workers of a job and the links of [network], without faults: those of its cluster file, or
+// equal ones.
+//
+// Requires: the cluster file has a device for each worker (world/fit.h)
 Cluster cluster_of(const Job& job);
 
 // True when the devices of the job are paced and keep the virtual clock.

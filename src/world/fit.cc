@@ -6,6 +6,8 @@
 
 #include "base/fixed_sum.h"
 #include "base/text.h"
+#include "world/cluster.h"
+#include "world/model_profile.h"
 
 namespace tenuto {
 
@@ -33,6 +35,10 @@ Found misfit_of_name(const Job& job) {
 Found misfit_of_model(const Job& job) {
   const ModelSettings& model = job.model;
   const int32_t layers = cut_layers(model);
+  if (job.device.layers != nullptr && job.parallel.stages > cut_layers(job)) {
+    return Misfit{"parallel.stages", cat(job.parallel.stages, " is more than the ", cut_layers(job),
+                                         " layers of ", job.device.profile, ": lower it")};
+  }
   if (job.device.kind != "paced" && job.parallel.stages > layers) {
     return Misfit{"parallel.stages",
                   cat(job.parallel.stages, " is more than the ", layers, " layers that ",
@@ -69,6 +75,54 @@ Found misfit_of_data(const Job& job) {
   return {};
 }
 
+// A model file and a cluster file take the place of other settings of paced devices.
+Found misfit_of_files(const Job& job) {
+  const DeviceSettings &device = job.device, plain;
+  const NetworkSettings &network = job.network, quiet;
+  for (const auto& [key, path] : {std::pair("device.profile", &device.profile),
+                                  std::pair("network.cluster", &network.cluster)}) {
+    if (path->empty() || device.kind == "paced") continue;
+    return Misfit{key, cat("rehearses ", path == &device.profile ? "a model" : "a cluster",
+                           ", which only device.kind = \"paced\" does; found \"", device.kind,
+                           "\": leave it out")};
+  }
+  struct Replaced {
+    const std::string* by;
+    const char *by_key, *key;
+    bool given;
+  };
+  for (const Replaced& each : {
+           Replaced{&device.profile, "device.profile", "device.forward_ms",
+                    device.forward_ms != plain.forward_ms},
+           Replaced{&device.profile, "device.profile", "device.backward_input_ms",
+                    device.backward_input_ms != plain.backward_input_ms},
+           Replaced{&device.profile, "device.profile", "device.backward_weight_ms",
+                    device.backward_weight_ms != plain.backward_weight_ms},
+           Replaced{&device.profile, "device.profile", "device.message_bytes",
+                    device.message_bytes != plain.message_bytes},
+           Replaced{&device.profile, "device.profile", "device.parameter_bytes",
+                    device.parameter_bytes != plain.parameter_bytes},
+           Replaced{&network.cluster, "network.cluster", "network.latency_ms",
+                    network.latency_ms != quiet.latency_ms},
+           Replaced{&network.cluster, "network.cluster", "network.megabytes_per_second",
+                    network.megabytes_per_second != quiet.megabytes_per_second},
+       }) {
+    if (each.by->empty() || !each.given) continue;
+    return Misfit{each.key, cat("is given, and ", *each.by, " (", each.by_key,
+                                ") already says it: leave one out")};
+  }
+  return {};
+}
+
+Found misfit_of_devices(const Job& job) {
+  if (job.network.devices == nullptr) return {};
+  const size_t devices = job.network.devices->workers.size();
+  if (devices >= static_cast<size_t>(job.worker_count())) return {};
+  return Misfit{"network.cluster",
+                cat("has ", devices, " devices in ", job.network.cluster, ", and the job has ",
+                    job.worker_count(), " workers: give a device for each worker")};
+}
+
 Found misfit_of_paced(const Job& job) {
   struct Paced {
     const char* key;
@@ -84,6 +138,7 @@ Found misfit_of_paced(const Job& job) {
                                    job.parallel.stages, ")")};
     }
   }
+  if (Found found = misfit_of_files(job)) return found;
   if (device.kind == "paced") return {};
   const char* key = job.network.latency_ms != 0             ? "network.latency_ms"
                     : job.network.megabytes_per_second != 0 ? "network.megabytes_per_second"
@@ -304,6 +359,11 @@ TimeShare time_share_of(const Job& job, const std::vector<Stage>& stages, StageI
   return {std::min(stage.value / chunks, workers - 1), chunks};
 }
 
+int32_t cut_layers(const Job& job) {
+  return job.device.layers == nullptr ? cut_layers(job.model)
+                                      : static_cast<int32_t>(job.device.layers->layers.size());
+}
+
 Found find_misfit(const Job& job) {
   for (const auto find :
        {misfit_of_name, misfit_of_holders, misfit_of_workers, misfit_of_model, misfit_of_data,
@@ -311,9 +371,12 @@ Found find_misfit(const Job& job) {
         misfit_of_numerics, misfit_of_layers}) {
     if (Found found = find(job)) return found;
   }
-  return job.parallel.schedule.empty() ? misfit_of_faults(job) : Found();
+  return job.parallel.schedule.empty() ? find_misfit_of_workers(job) : Found();
 }
 
-Found find_misplaced_fault(const Job& job) { return misfit_of_faults(job); }
+Found find_misfit_of_workers(const Job& job) {
+  if (Found found = misfit_of_faults(job)) return found;
+  return misfit_of_devices(job);
+}
 
 }  // namespace tenuto

@@ -21,6 +21,9 @@ struct Misfit {
 // and head.
 int32_t cut_layers(const ModelSettings& model);
 
+// The same for a job; with a profile, that of its layers.
+int32_t cut_layers(const Job& job);
+
 // True when each layer is a stage of its own (plan/fine_stages.h), so that layers can move between
 // workers: resilience.layers.
 bool has_fine_stages(const Job& job);
@@ -33,7 +36,8 @@ TimeShare time_share_of(const Job& job, const std::vector<Stage>& stages, StageI
 // schedule file (parallel.schedule), read later, decides that number.
 std::optional<Misfit> find_misfit(const Job& job);
 
-// The first [[fault]] of a link or worker that the job does not have, or none.
-std::optional<Misfit> find_misplaced_fault(const Job& job);
+// The first misfit of what depends on the number of workers: a [[fault]] of a link or worker that
+// the job does not have, a cluster file with too few devices; or none.
+std::optional<Misfit> find_misfit_of_workers(const Job& job);
 
 }  // namespace tenuto

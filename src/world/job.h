@@ -3,12 +3,16 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <vector>
 
 #include "world/fault.h"
 
 namespace tenuto {
+
+struct Cluster;
+struct ModelProfile;
 
 // [data]
 struct DataSettings {
@@ -77,6 +81,8 @@ struct DeviceSettings {
   int64_t parameter_bytes = 4096;  // paced: weights of one stage
   std::string profile;             // paced: a model file with the times and bytes of each layer,
                                    // in place of the five settings above; empty = none
+  std::string profile_content;     // of that file; taken from it when the job is loaded
+  std::shared_ptr<const ModelProfile> layers;  // the same, read; null = no profile
 };
 
 // [network]
@@ -90,8 +96,10 @@ struct NetworkSettings {
   std::string send = "offloaded";   // paced, virtual clock: offloaded | blocking
   std::string cluster;              // paced: a cluster file with the devices' speeds and the links,
                                     // in place of the two settings above; empty = none
-  double connect_seconds = 30;      // limit for all peers to be connected
-  double silence_seconds = 60;      // a step without progress for this long ends the run
+  std::string cluster_content;      // of that file; taken from it when the job is loaded
+  std::shared_ptr<const Cluster> devices;  // the same, read; null = no cluster file
+  double connect_seconds = 30;             // limit for all peers to be connected
+  double silence_seconds = 60;             // a step without progress for this long ends the run
 };
 
 // [resilience]

@@ -164,6 +164,8 @@ std::vector<Key> device_keys() {
       key("device.profile", slot<&Job::device, &DeviceSettings::profile>,
           "paced: a model file with the times and bytes of each layer, as `tenuto profile` writes "
           "it, instead of the times and bytes above"),
+      key("device.profile_content", slot<&Job::device, &DeviceSettings::profile_content>,
+          "the content of that file; taken from device.profile, so that all workers have the same"),
   };
 }
 
@@ -190,6 +192,9 @@ std::vector<Key> network_keys() {
       key("network.cluster", slot<&Job::network, &NetworkSettings::cluster>,
           "paced: a cluster file with the speed of each device and the links between them, instead "
           "of latency_ms and megabytes_per_second"),
+      key("network.cluster_content", slot<&Job::network, &NetworkSettings::cluster_content>,
+          "the content of that file; taken from network.cluster, so that all workers have the "
+          "same"),
       key("network.connect_seconds", slot<&Job::network, &NetworkSettings::connect_seconds>,
           "time limit for connecting to all peers",
           Range{.low = 0, .high = 86400, .low_open = true}),

@@ -13,6 +13,7 @@
 #include "world/chaos.h"
 #include "world/fault_trace.h"
 #include "world/fit.h"
+#include "world/job_files.h"
 #include "world/job_reading.h"
 #include "world/keys.h"
 #include "world/plan_settings.h"
@@ -310,6 +311,7 @@ Status check_fit(const JobReading& reading) {
 
 // Does what needs the whole job, after every text and every flag has been read.
 Status finish(JobReading& reading) {
+  if (const Status read = read_contents(reading.loaded.job); !read.ok()) return read;
   if (const Status fits = check_fit(reading); !fits.ok()) return fits;
   if (const Status drawn = draw_faults(reading); !drawn.ok()) return drawn;
   return check_fit(reading);
@@ -349,6 +351,7 @@ Result<LoadedJob> load_job(const std::string& path, const std::vector<std::strin
     const Status read = read_override(reading, flag);
     if (!read.ok()) return read.error();
   }
+  if (const Status taken = take_files(reading.loaded); !taken.ok()) return taken.error();
   if (const Status taken = take_plan(reading.loaded); !taken.ok()) return taken.error();
   const Status finished = finish(reading);
   if (!finished.ok()) return finished.error();

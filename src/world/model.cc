@@ -62,4 +62,17 @@ Sizes sizes_of(const Model& model, const std::vector<Stage>& stages, double weig
   return sizes;
 }
 
+Bytes size_of_sum(Bytes parameters, Bytes tied, int16_t part) {
+  if (part > 0) return tied;
+  return part == 0 ? parameters - tied : parameters;
+}
+
+Bytes chunk_size(Bytes size, int32_t count, int32_t chunk) {
+  const auto edge = [&](int64_t c) {
+    // In two steps: size x c would overflow for large tensors in many chunks.
+    return size.count / count * c + size.count % count * c / count;
+  };
+  return {edge(int64_t{chunk} + 1) - edge(chunk)};
+}
+
 }  // namespace tenuto

@@ -46,4 +46,11 @@ StageCost stage_cost(const Model& model, const Stage& stage);
 // or what is made again in its place), and totals have the size of the parameters.
 Sizes sizes_of(const Model& model, const std::vector<Stage>& stages, double weight_share = 1.0);
 
+// The bytes that the Reduce of a bucket sums, for a stage with `parameters` bytes of parameters;
+// `tied` of them are a weight that another stage shares.
+Bytes size_of_sum(Bytes parameters, Bytes tied, int16_t part);
+
+// Chunk `chunk` of `size` bytes in `count` nearly equal pieces.
+Bytes chunk_size(Bytes size, int32_t count, int32_t chunk);
+
 }  // namespace tenuto

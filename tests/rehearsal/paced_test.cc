@@ -44,17 +44,19 @@ void write_all(const std::string& path, const std::string& bytes) {
 }
 
 TEST(Paced, LengthsAreThoseOfTheStage) {
-  DeviceSettings device;
-  device.forward_ms = {1, 2};
-  device.backward_input_ms = {3};
-  device.backward_weight_ms = {0.5, 4};
-  EXPECT_EQ(paced_length(device, true, OpKind::Forward, 1), milliseconds(2));
-  EXPECT_EQ(paced_length(device, true, OpKind::Evaluate, 0), milliseconds(1));
-  EXPECT_EQ(paced_length(device, true, OpKind::BackwardInput, 1), milliseconds(3));
-  EXPECT_EQ(paced_length(device, true, OpKind::BackwardWeight, 0), Duration(500'000));
-  EXPECT_EQ(paced_length(device, false, OpKind::BackwardInput, 1), milliseconds(7));
-  EXPECT_EQ(paced_length(device, false, OpKind::BackwardWeight, 1), Duration(0));
-  EXPECT_EQ(paced_length(device, false, OpKind::Step, 1), Duration(0));
+  StageCost cost;
+  cost.forward = milliseconds(2);
+  cost.backward_input = milliseconds(3);
+  cost.backward_weight = milliseconds(4);
+  cost.update = milliseconds(1);
+  EXPECT_EQ(paced_length(cost, true, OpKind::Forward), milliseconds(2));
+  EXPECT_EQ(paced_length(cost, true, OpKind::Evaluate), milliseconds(2));
+  EXPECT_EQ(paced_length(cost, true, OpKind::BackwardInput), milliseconds(3));
+  EXPECT_EQ(paced_length(cost, true, OpKind::BackwardWeight), milliseconds(4));
+  EXPECT_EQ(paced_length(cost, false, OpKind::BackwardInput), milliseconds(7));
+  EXPECT_EQ(paced_length(cost, false, OpKind::BackwardWeight), Duration(0));
+  EXPECT_EQ(paced_length(cost, true, OpKind::Step), milliseconds(1));
+  EXPECT_EQ(paced_length(cost, true, OpKind::Measure), Duration(0));
 }
 
 TEST(Paced, TheStateIsTransferredInParts) {

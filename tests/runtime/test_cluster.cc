@@ -8,6 +8,7 @@
 #include <thread>
 
 #include "base/exact_sum.h"
+#include "rehearsal/message_sizes.h"
 #include "rehearsal/paced_math.h"
 #include "runtime/path.h"
 #include "runtime/staged.h"
@@ -82,7 +83,9 @@ void TestCluster::make_workers(const MakeDevice& make) {
     }
     if (!worker->stages.empty()) worker->device = make(worker->stages, worker->mailbox);
     if (job_.device.kind == "paced" && job_.device.clock == "virtual") {
-      worker->links = std::make_unique<LinkClock>(make_link_clock(job_));
+      worker->links =
+          std::make_unique<LinkClock>(make_link_clock(job_, plan_, {static_cast<int32_t>(w)}));
+      worker->links->set_sizes(message_sizes(job_, plan_));
       worker->pacer = std::make_unique<VirtualClock>(*worker->links);
     }
     workers_.push_back(std::move(worker));
@@ -205,7 +208,10 @@ ThreadRun TestCluster::run_worker(int32_t index, int64_t first, int64_t count, b
     if (!run.status.ok()) return run;
     input.plan = next;
     input.recovery.rest = rest ? &left->parts[static_cast<size_t>(index)] : nullptr;
-    device->set_speed(speed_at(job_.faults, step, {index}, job_.parallel.stages));
+    const Cluster devices = cluster_of(job_);
+    const auto at = static_cast<size_t>(index);
+    device->set_speed((at < devices.workers.size() ? devices.workers[at].speed : 1) *
+                      speed_at(job_.faults, step, {index}, job_.parallel.stages));
     if (worker.links) {
       worker.links->set_links(links_at(job_.faults, step, job_.parallel.stages, cluster_of(job_)),
                               {index}, static_cast<uint64_t>(job_.seed));

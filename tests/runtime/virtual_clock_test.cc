@@ -9,6 +9,7 @@
 #include <tuple>
 
 #include "base/random.h"
+#include "ir/check.h"
 #include "ir/effect.h"
 #include "plan/lower.h"
 #include "plan/make_plan.h"
@@ -16,36 +17,13 @@
 #include "sanitized.h"
 #include "sim/price.h"
 #include "test_cluster.h"
+#include "world/job_model.h"
+#include "world/model_profile.h"
 
 namespace tenuto {
 namespace {
 
 constexpr int kPart = kSanitized ? 3 : 1;
-
-Model model_of(const Job& job) {
-  Model model;
-  const OrderCard& card = *find_card(job.parallel.order);
-  const OrderShape shape{job.parallel.stages, job.parallel.micros, card.chunks, 0};
-  std::vector<int32_t> places(static_cast<size_t>(shape.workers) * card.chunks);
-  for (int32_t w = 0; w < shape.workers; ++w) {
-    for (int32_t c = 0; c < card.chunks; ++c) {
-      places[static_cast<size_t>(stage_of(card.placement, shape, w, c))] = w;
-    }
-  }
-  for (const int32_t place : places) {
-    const auto length = [&](OpKind kind) {
-      return paced_length(job.device, true, kind, place, card.chunks);
-    };
-    Layer layer;
-    layer.forward = length(OpKind::Forward);
-    layer.backward_input = length(OpKind::BackwardInput);
-    layer.backward_weight = length(OpKind::BackwardWeight);
-    layer.activation = {job.device.message_bytes};
-    layer.parameters = {job.device.parameter_bytes};
-    model.layers.push_back(layer);
-  }
-  return model;
-}
 
 // The price of step 0, with the faults of that step.
 Result<Timeline> find_price(const Job& job, const Plan& plan) {
@@ -57,7 +35,7 @@ Result<Timeline> find_price(const Job& job, const Plan& plan) {
   }
   const Cluster base = cluster_of(job);
   const Cluster cluster = with_faults(base, job.faults, 0, job.parallel.stages);
-  return price(plan, model_of(job), cluster, options);
+  return price(plan, job_model(job, plan), cluster, options);
 }
 
 Timeline price_of(const Job& job, const Plan& plan) {
@@ -163,6 +141,91 @@ TEST(VirtualClock, EqualsThePriceOpByOp) {
   }
 }
 
+// A model of unequal layers and a cluster with two speeds and three classes of links.
+void give_files(Random& random, Job& job, int32_t layers) {
+  const auto time = [&](int64_t most) { return Duration(random.below(most)); };
+  ModelProfile profile;
+  profile.rows = {1, 4};
+  profile.op = time(100'000);
+  for (int32_t i = 0; i < layers; ++i) {
+    LayerProfile& layer = profile.layers.emplace_back();
+    for (auto* times : {&layer.forward, &layer.backward_input, &layer.backward_weight}) {
+      const int64_t most = random.below(4) == 0 ? 20'000'000 : 2'000'000;
+      *times = {time(most), time(most)};
+    }
+    layer.update = time(1'000'000);
+    layer.activation = {random.below(100'000)};
+    layer.parameters = {random.below(1'000'000)};
+  }
+  job.device.profile = "model.json";
+  job.device.layers = std::make_shared<const ModelProfile>(std::move(profile));
+  Cluster cluster;
+  const size_t workers = static_cast<size_t>(job.worker_count()) + 1;
+  for (size_t w = 0; w < workers; ++w) {
+    cluster.workers.push_back({random.below(2) == 0 ? 1.0 : 0.5, {}, true});
+    cluster.place.push_back(static_cast<int32_t>(random.below(3)));
+  }
+  cluster.between.assign(3, std::vector<Link>(3));
+  for (size_t one = 0; one < 3; ++one) {
+    for (size_t other = 0; other < 3; ++other) {
+      const double rate = one == other ? 1e9 : one + other == 1 ? 1e8 : 2e7;
+      cluster.between[one][other] = {time(2'000'000), rate};
+    }
+  }
+  job.network.cluster = "cluster.json";
+  job.network.latency_ms = job.network.megabytes_per_second = 0;
+  job.network.devices = std::make_shared<const Cluster>(std::move(cluster));
+}
+
+// The workers of a plan, shuffled.
+Plan shuffled(const Plan& plan, Random& random) {
+  std::vector<int32_t> ids(plan.schedule.lists.size());
+  std::iota(ids.begin(), ids.end(), 0);
+  for (size_t i = ids.size(); i > 1; --i) {
+    std::swap(ids[i - 1], ids[static_cast<size_t>(random.below(static_cast<int64_t>(i)))]);
+  }
+  std::vector<std::vector<WorkerId>> holders;
+  for (const Stage& stage : plan.stages) {
+    auto& of = holders.emplace_back();
+    for (const WorkerId worker : stage.holders)
+      of.push_back({ids[static_cast<size_t>(worker.value)]});
+    std::sort(of.begin(), of.end());
+  }
+  Plan made = with_holders(plan, std::move(holders));
+  made.dispatch = plan.dispatch;
+  return made;
+}
+
+TEST(VirtualClock, FilesOfAModelAndAClusterRuleEveryOp) {
+  const HandClock clock;
+  for (uint64_t seed = 1; seed <= 100 / kPart; ++seed) {
+    SCOPED_TRACE(testing::Message() << "seed " << seed);
+    Random random(seed + 9000);
+    Job job = random_job(seed);
+    job.parallel.order = random.below(2) == 0 ? "1f1b" : "zb-h1";
+    job.device.parameter_bytes = 4096;
+    job.parallel.micro_rows = 1 + static_cast<int32_t>(random.below(5));
+    const int32_t layers = job.parallel.stages + static_cast<int32_t>(random.below(4));
+    give_files(random, job, layers);
+    Shape shape;
+    shape.stages = job.parallel.stages;
+    shape.pipelines = job.parallel.pipelines;
+    shape.micros = job.parallel.micros;
+    shape.order = job.parallel.order;
+    shape.split_backward = job.parallel.split_backward;
+    shape.layers = layers;
+    shape.dispatch = Dispatch::Listed;
+    auto made = make_plan(shape);
+    ASSERT_TRUE(made.ok()) << made.error().message;
+    const Plan plan = shuffled(made.value(), random);
+    ASSERT_TRUE(check(plan).ok());
+    TestCluster cluster(job, plan, clock);
+    cluster.connect();
+    const std::vector<ThreadRun> runs = cluster.run(0, 1);
+    ASSERT_EQ(difference(runs, price_of(job, plan), {}), "");
+  }
+}
+
 // Every all-reduce, with any late member and any number of chunks, to the nanosecond: messages to
 // one peer go in the order of the rounds, in the price as in the run.
 TEST(VirtualClock, EveryAllReduceEqualsThePriceOpByOp) {
@@ -222,9 +285,9 @@ TEST(VirtualClock, StaggeredPeriodsEqualThePrice) {
     PriceOptions options;
     options.steps = kSteps;
     const Cluster cluster_now = with_faults(cluster_of(job), job.faults, 0, job.parallel.stages);
-    const auto together = price(barrier, model_of(job), cluster_now, options);
+    const auto together = price(barrier, job_model(job, plan), cluster_now, options);
     options.staggered = true;
-    const auto priced = price(plan, model_of(job), cluster_now, options);
+    const auto priced = price(plan, job_model(job, plan), cluster_now, options);
     ASSERT_TRUE(priced.ok() && together.ok());
     TestCluster cluster(job, plan, clock);
     cluster.connect();
@@ -306,7 +369,7 @@ TEST(VirtualClock, PeriodsOfStepsInTurnEqualThePrice) {
       }
     }
     const Cluster now = with_faults(cluster_of(job), job.faults, 0, job.parallel.stages);
-    const auto priced = price(plan, model_of(job), now, options);
+    const auto priced = price(plan, job_model(job, plan), now, options);
     ASSERT_TRUE(priced.ok()) << priced.error().message;
     EXPECT_EQ(priced.value().makespan, ends[0]);
     EXPECT_EQ(priced.value().period, (ends[7] - ends[3]) / 4);

@@ -18,7 +18,6 @@
 #include <span>
 #include <thread>
 
-#include "app/job_model.h"
 #include "base/file.h"
 #include "base/random.h"
 #include "base/text.h"
@@ -29,6 +28,7 @@
 #include "seeded/memory_control.h"
 #include "transport/memory.h"
 #include "worker/worker_run.h"
+#include "world/job_model.h"
 #include "world/load.h"
 
 namespace tenuto {
@@ -551,8 +551,9 @@ Result<WorkerWire> make_worker_wire(const Job&, const Hello& hello, Mailbox& mai
   return run->make_wire(hello, mailbox);
 }
 
-Result<WorkerCompute> make_compute(const Job&, const Plan& plan, const std::vector<StageId>& stages,
-                                   Mailbox& mailbox, const RealDevice&) {
+Result<WorkerCompute> make_compute(const Job&, const Plan& plan, WorkerId,
+                                   const std::vector<StageId>& stages, Mailbox& mailbox,
+                                   const RealDevice&) {
   return run->make_device(plan, stages, mailbox);
 }
 

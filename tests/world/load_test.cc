@@ -11,9 +11,13 @@
 
 #include "base/random.h"
 #include "base/text.h"
+#include "world/cluster.h"
+#include "world/fault.h"
 #include "world/fit.h"
 #include "world/job_file.h"
+#include "world/job_model.h"
 #include "world/keys.h"
+#include "world/model_profile.h"
 
 namespace tenuto {
 namespace {
@@ -262,12 +266,27 @@ TEST(Load, TextOfAJobReadsBackEqual) {
     std::string text;
     for (const Key& key : job_keys()) {
       // Keys whose random values would not fit together keep their defaults.
-      static const std::set<std::string_view> kTied = {
-          "job.name",        "data.kind",         "model.kind",         "model.width",
-          "model.heads",     "model.tied",        "parallel.stages",    "parallel.pipelines",
-          "parallel.micros", "device.kind",       "coordinator.listen", "network.send",
-          "network.path",    "coordinator.store", "coordinator.etcd",   "parallel.plan",
-          "parallel.holders"};
+      static const std::set<std::string_view> kTied = {"job.name",
+                                                       "data.kind",
+                                                       "model.kind",
+                                                       "model.width",
+                                                       "model.heads",
+                                                       "model.tied",
+                                                       "parallel.stages",
+                                                       "parallel.pipelines",
+                                                       "parallel.micros",
+                                                       "device.kind",
+                                                       "coordinator.listen",
+                                                       "network.send",
+                                                       "network.path",
+                                                       "coordinator.store",
+                                                       "coordinator.etcd",
+                                                       "parallel.plan",
+                                                       "parallel.holders",
+                                                       "device.profile",
+                                                       "device.profile_content",
+                                                       "network.cluster",
+                                                       "network.cluster_content"};
       if (kTied.count(key.name) > 0) continue;
       text += cat(key.name, " = ", random_value(key, random), "\n");
     }
@@ -282,6 +301,50 @@ TEST(Load, TextOfAJobReadsBackEqual) {
       EXPECT_EQ(value_text(key, again.value()), value_text(key, job.value())) << key.name;
     }
   }
+}
+
+constexpr char kModelFile[] =
+    "{\"rows\": [4], \"layers\": [{\"name\": \"a\", \"forward_ms\": [1], \"backward_input_ms\": "
+    "[2],\n"
+    " \"backward_weight_ms\": [3], \"activation_bytes\": 4, \"stash_bytes\": 5,\n"
+    " \"parameter_bytes\": 6}]}";
+constexpr char kClusterFile[] =
+    "{\"devices\": 2, \"speed\": [0.5, 1],\n \"bandwidth_gbps\": [[0, 1], [2, 0]]}";
+
+// The text of a job has all that its workers need, wherever its files are.
+TEST(Load, FilesOfAJobTravelInItsText) {
+  std::string text;
+  {
+    const File model(kModelFile), cluster(kClusterFile);
+    const auto loaded = load_job("", {"device.kind=paced", cat("device.profile=", model.path()),
+                                      cat("network.cluster=", cluster.path())});
+    ASSERT_TRUE(loaded.ok()) << loaded.error().message;
+    EXPECT_EQ(loaded.value().origin.at("device.profile_content"), model.path());
+    text = to_toml(loaded.value().job);
+  }
+  const auto job = job_from_toml(text, "text");
+  ASSERT_TRUE(job.ok()) << job.error().message;
+  EXPECT_EQ(to_toml(job.value()), text);
+  ASSERT_NE(job.value().device.layers, nullptr);
+  EXPECT_EQ(cut_layers(job.value()), 1);
+  const Cluster cluster = cluster_of(job.value());
+  ASSERT_EQ(cluster.workers.size(), 1U);  // a worker for each of the job, not for each device
+  EXPECT_EQ(cluster.workers[0].speed, 0.5);
+  const Model model = job_model(job.value(), Plan{});
+  EXPECT_EQ(model.layers[0].activation, Bytes{16});
+  EXPECT_EQ(model.layers[0].backward_weight, from_milliseconds(3));
+}
+
+TEST(Load, FilesOfAJobHaveALimit) {
+  std::string long_name(1 << 20, 'x');
+  std::string text = kModelFile;
+  text.replace(text.find("\"a\""), 3, cat("\"", long_name, "\""));
+  const File model(text);
+  const auto loaded = load_job("", {"device.kind=paced", cat("device.profile=", model.path())});
+  ASSERT_FALSE(loaded.ok());
+  EXPECT_NE(loaded.error().message.find("bytes are too many for device.profile, which travels"),
+            std::string::npos)
+      << loaded.error().message;
 }
 
 TEST(Load, OriginsAreCommentsThatReadBack) {

@@ -1,4 +1,4 @@
-// A job as the planner and the simulator see it: times and bytes.
+// A job as the planner, the simulator and its paced devices see it: times and bytes.
 #pragma once
 
 #include <vector>
@@ -20,8 +20,11 @@ struct WorkerTimes {
 // evenly among its stages.
 Model model_of(const Plan& plan, const WorkerTimes& times);
 
-// The model of a run. Paced devices: with the times of [device]. Others: with the bytes alone,
-// since op times are measured while the run goes on.
+// The model of a run. Paced devices: that of device.profile at parallel.micro_rows rows, or with
+// the times of [device]. Others: with the bytes alone, since op times are measured while the run
+// goes on.
+//
+// Requires: with a profile, the plan has its layers
 Model job_model(const Job& job, const Plan& plan);
 
 }  // namespace tenuto

@@ -1,10 +1,11 @@
-#include "app/job_model.h"
+#include "world/job_model.h"
 
 #include <map>
 #include <utility>
 #include <vector>
 
 #include "world/fit.h"
+#include "world/model_profile.h"
 
 namespace tenuto {
 namespace {
@@ -61,6 +62,9 @@ Model model_of(const Plan& plan, const WorkerTimes& times) {
 }
 
 Model job_model(const Job& job, const Plan& plan) {
+  if (job.device.layers != nullptr) {
+    return model_at(*job.device.layers, job.parallel.micro_rows);
+  }
   const int32_t workers = job.parallel.stages;
   WorkerTimes times;
   times.message = message_of(job);
