@@ -90,7 +90,7 @@ TEST(Layers, MovesAreNearlyAsGoodAsTheBestCut) {
     const Duration after = found.value().after;
     EXPECT_GE(after, best);
     const double ratio = to_milliseconds(after) / to_milliseconds(best);
-    EXPECT_LE(ratio, 1.1) << "seed " << seed << ": " << found.value().reason;
+    EXPECT_LE(ratio, 1.2) << "seed " << seed << ": " << found.value().reason;
     worst = std::max(worst, ratio);
     if (found.value().moves.empty()) continue;
     ASSERT_TRUE(check(found.value().plan).ok());
