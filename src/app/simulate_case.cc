@@ -185,6 +185,11 @@ Status take_chain(const SimulateOptions& options, SimulationCase& it) {
   }
   auto chain = load_chain(options.chain, options.micro_rows);
   if (!chain.ok()) return chain.error();
+  if (options.micro_rows > 0 && chain.value().rows == 0) {
+    return invalid(cat("--micro-rows ", options.micro_rows, ": ", options.chain,
+                       " has the times of a whole micro-batch: leave the flag out, or name a model "
+                       "file with --chain"));
+  }
   const size_t layers = chain.value().model.layers.size(),
                expected = at(it.plan.stages.back().layer_end);
   if (layers != expected) {

@@ -22,6 +22,7 @@ inline constexpr int32_t kMostChainLayers = 100'000;
 struct LayerChain {
   Model model;
   std::vector<std::string> names;
+  int32_t rows = 0;  // of a micro-batch; 0 = the file does not say
 };
 
 // Errors: Invalid/Call with `source`, line and column for a line that is no layer, and with

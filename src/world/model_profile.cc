@@ -192,6 +192,7 @@ Model model_at(const ModelProfile& profile, int32_t rows) {
 Result<LayerChain> chain_at(const ModelProfile& profile, int32_t rows, const std::string& source) {
   LayerChain chain;
   chain.model = model_at(profile, rows);
+  chain.rows = rows;
   for (const LayerProfile& layer : profile.layers) chain.names.push_back(layer.name);
   if (const Status status = check_totals(chain, source); !status.ok()) return status.error();
   return chain;

@@ -11,6 +11,7 @@
 #include <iterator>
 
 #include "base/exact_sum.h"
+#include "rehearsal/link_clock.h"
 #include "rehearsal/paced_math.h"
 #include "runtime/test_cluster.h"
 
@@ -327,6 +328,19 @@ TEST(Lag, IsJudgedByTheTypicalOp) {
   EXPECT_TRUE(lag.valid());
   for (int i = 0; i < 5; ++i) record.note(milliseconds(1), milliseconds(1));
   EXPECT_FALSE(record.summary().valid());
+}
+
+TEST(LinkClock, OneSlowLinkDoesNotSlowTheOthers) {
+  LinkClock links({std::chrono::milliseconds(1), 1e6}, {});
+  links.set({2}, {std::chrono::milliseconds(2), 1e5});
+  const Passage fast = links.send({1}, {1000}, std::chrono::milliseconds(10));
+  EXPECT_EQ(fast.start, std::chrono::milliseconds(10));
+  EXPECT_EQ(fast.finish, std::chrono::milliseconds(11));
+  EXPECT_EQ(fast.arrival, std::chrono::milliseconds(12));
+  const Passage behind = links.send({1}, {1000}, std::chrono::milliseconds(10));
+  EXPECT_EQ(behind.start, fast.finish);
+  EXPECT_EQ(links.send({2}, {1000}, std::chrono::milliseconds(10)).arrival,
+            std::chrono::milliseconds(22));
 }
 
 }  // namespace

@@ -586,18 +586,5 @@ TEST(VirtualClock, ARoutedPlanRunsAsPriced) {
   expect_chosen_as_priced(job, routed.value());
 }
 
-TEST(VirtualClock, OneSlowLinkDoesNotSlowTheOthers) {
-  LinkClock links({std::chrono::milliseconds(1), 1e6}, {});
-  links.set({2}, {std::chrono::milliseconds(2), 1e5});
-  const Passage fast = links.send({1}, {1000}, std::chrono::milliseconds(10));
-  EXPECT_EQ(fast.start, std::chrono::milliseconds(10));
-  EXPECT_EQ(fast.finish, std::chrono::milliseconds(11));
-  EXPECT_EQ(fast.arrival, std::chrono::milliseconds(12));
-  const Passage behind = links.send({1}, {1000}, std::chrono::milliseconds(10));
-  EXPECT_EQ(behind.start, fast.finish);
-  EXPECT_EQ(links.send({2}, {1000}, std::chrono::milliseconds(10)).arrival,
-            std::chrono::milliseconds(22));
-}
-
 }  // namespace
 }  // namespace tenuto
