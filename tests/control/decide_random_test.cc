@@ -451,5 +451,21 @@ TEST(DecideRandom, BrokenRulesOfWorkersAreSeen) {
   }
 }
 
+TEST(DecideRandom, APartOfALayerThatIsTakenForTheWholeIsSeen) {
+  bool seen = false;
+  for (uint64_t seed = 0; seed < 1200 && !seen; ++seed) {
+    Case of = make_long_case(seed);
+    of.stages = 2;
+    of.rules.slow_links = of.rules.layers = SlowLinks::Adapt;
+    Chances chances = with_returns();
+    chances.layers = 25;
+    chances.bug = Bug::HalfLayer;
+    World world(seed, of.stages, of.pipelines, of.rules, chances);
+    world.run(4000, 60000);
+    seen = world.failed() || !world.fault().empty();
+  }
+  EXPECT_TRUE(seen);
+}
+
 }  // namespace
 }  // namespace tenuto
