@@ -97,9 +97,14 @@ class Scratch {
   std::thread thread_;
 };
 
-// A paced device has one length for each kind of op, or one for each stage.
+// A paced device has one length for each kind of op, or one for each stage, or those of a file.
 Status check_lengths(const DeviceSettings& device) {
   if (device.kind != "paced") return ok();
+  if (!device.profile.empty()) {
+    return invalid(cat("device.profile: ", device.profile,
+                       " has the times of the layers already: leave it out, or measure the links "
+                       "alone with --links-only"));
+  }
   for (const auto* lengths :
        {&device.forward_ms, &device.backward_input_ms, &device.backward_weight_ms}) {
     if (std::set<double>(lengths->begin(), lengths->end()).size() <= 1) continue;

@@ -9,6 +9,7 @@
 #include "rehearsal/paced_stage.h"
 #include "runtime/stages.h"
 #include "world/cluster.h"
+#include "world/fit.h"
 #include "world/job_model.h"
 
 namespace tenuto {

@@ -102,7 +102,7 @@ class Seat {
     auto seat = std::unique_ptr<Seat>(new Seat(plan));
     std::vector<StageId> stages;
     for (int32_t s = 0; s < static_cast<int32_t>(plan.stages.size()); ++s) stages.push_back({s});
-    Result<WorkerCompute> made = make_compute(job, plan, stages, seat->mailbox_, real);
+    Result<WorkerCompute> made = make_compute(job, plan, {0}, stages, seat->mailbox_, real);
     if (!made.ok()) return made.error();
     seat->made_ = std::move(made).value();
     seat->transport_ = make_memory_transport(seat->network_, {"profile", "", kWireVersion, {0}, 0},
