@@ -19,14 +19,16 @@ namespace {
 class Setter {
  public:
   explicit Setter(LoadedJob& loaded)
-      : loaded_(loaded), from_(cat("plan ", loaded.job.parallel.plan)) {}
+      : loaded_(loaded),
+        from_(cat("plan ", loaded.job.parallel.plan)),
+        by_flag_(loaded.origin["parallel.plan"] == "flag") {}
 
   // A setting that the plan decides: the job may give it only if it is the same.
   template <class Value>
   void decide(const char* key, Value& value, Value found) {
     if (!status_.ok()) return;
     std::string& origin = loaded_.origin[key];
-    if (origin != "default" && value != found) {
+    if (origin != "default" && value != found && !is_replaced(origin)) {
       status_ =
           invalid(cat(place(origin), key, " = ", value, ": the plan ", loaded_.job.parallel.plan,
                       " has ", found, ": leave the key out or make them equal"));
@@ -45,21 +47,29 @@ class Setter {
   // A setting that has no meaning beside a plan: the job may give its default only, as a printed
   // configuration does.
   template <class Value>
-  void refuse(const char* key, const Value& value, const Value& standard) {
-    const std::string& origin = loaded_.origin[key];
+  void refuse(const char* key, Value& value, const Value& standard) {
+    std::string& origin = loaded_.origin[key];
     if (!status_.ok() || value == standard) return;
+    if (is_replaced(origin)) {
+      value = standard;
+      origin = from_;
+      return;
+    }
     status_ = invalid(cat(place(origin), key, ": parallel.plan = \"", loaded_.job.parallel.plan,
                           "\" already decides this: leave one out"));
   }
   const Status& status() const { return status_; }
 
  private:
+  // A plan that is given by a flag replaces what the job file says, as any flag does.
+  bool is_replaced(const std::string& origin) const { return by_flag_ && origin != "flag"; }
   static std::string place(const std::string& origin) {
     return origin == "flag" ? "--" : origin + ": ";
   }
 
   LoadedJob& loaded_;
   const std::string from_;
+  const bool by_flag_;
   Status status_ = ok();
 };
 

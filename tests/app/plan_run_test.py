@@ -178,6 +178,19 @@ class Refused(PlanRuns):
                       "holders the plan lists, or 0 to 4",
                       self.refusal_of_fault(kind="kill", worker="3.1", at_step=1))
 
+    def test_a_plan_by_flag_replaces_what_the_job_file_says(self):
+        path = self.write_plan((3, 2), micros=6)
+        self.write_plan_job(path)
+        job, lines = re.subn(r"(?m)^plan = .*$", 'stages = 4\nmicros = 9\norder = "gpipe"',
+                             self.job.read_text())
+        self.assertEqual(lines, 1)
+        self.job.write_text(job)
+        shown = subprocess.run([TENUTO, "train", str(self.job), f"--parallel.plan={path}",
+                                "--print-config"], text=True, capture_output=True, timeout=LIMIT)
+        self.assertEqual(shown.returncode, 0, shown.stderr)
+        for line in ("stages = 2", "micros = 6", 'order = "1f1b"'):
+            self.assertRegex(shown.stdout, rf"{line} +# plan ")
+
     def test_the_printed_configuration_is_a_job(self):
         for holders in ((3, 2), (2, 2)):
             self.write_plan_job(self.write_plan(holders, micros=6))
