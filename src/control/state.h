@@ -183,7 +183,7 @@ struct State {
   std::vector<Stage> stages;  // who holds each stage when all workers live: as Rules::stages, or as
                               // layers have moved since
   std::shared_ptr<const Plan> moved;      // the plan of all for these; null: no layer has moved
-  int64_t moved_at = -1;             // the committed version when layers moved last
+  int64_t moved_at = -1;                  // the committed version when layers moved last
   std::optional<LayerTransfer> transfer;  // layers that move now
   std::vector<Fault> faults;              // requested while the run goes on, and not yet over
   Instruction told;                       // the last one

@@ -237,10 +237,11 @@ std::string unknown_key(const std::string& section, const std::string& key) {
   for (const Key& known : job_keys()) {
     const size_t dot = known.name.find('.');
     if (known.name.substr(0, dot) == section) keys.push_back(known.name.substr(dot + 1));
-    if (known.name.substr(dot + 1) == key) elsewhere = std::string(known.name.substr(0, dot));
+    if (known.name.substr(dot + 1) != key) continue;
+    elsewhere += cat(elsewhere.empty() ? "[" : " or [", known.name.substr(0, dot), "]");
   }
   if (!elsewhere.empty()) {
-    return cat("[", section, "] has no key ", key, ": it belongs to [", elsewhere, "]");
+    return cat("[", section, "] has no key ", key, ": it belongs to ", elsewhere);
   }
   std::string all;
   for (const std::string_view known : keys) all += cat(all.empty() ? "" : ", ", known);

@@ -101,7 +101,8 @@ TEST(Load, RefusesWithLineColumnAndNearestName) {
 }
 
 TEST(Load, RefusesKeysInTheWrongPlace) {
-  EXPECT_EQ(refusal("[job]\nlayers = 2\n"), "2:1: [job] has no key layers: it belongs to [model]");
+  EXPECT_EQ(refusal("[job]\nlayers = 2\n"),
+            "2:1: [job] has no key layers: it belongs to [model] or [resilience]");
   EXPECT_EQ(refusal("steps = 2\n"),
             "1:1: the key steps stands outside its section; it belongs to [job]");
   EXPECT_EQ(refusal("job = 2\n"), "1:1: job is a section: expected [job], found a whole number");
@@ -286,7 +287,8 @@ TEST(Load, TextOfAJobReadsBackEqual) {
                                                        "device.profile",
                                                        "device.profile_content",
                                                        "network.cluster",
-                                                       "network.cluster_content"};
+                                                       "network.cluster_content",
+                                                       "resilience.layers"};
       if (kTied.count(key.name) > 0) continue;
       text += cat(key.name, " = ", random_value(key, random), "\n");
     }
