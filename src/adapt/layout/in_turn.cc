@@ -49,6 +49,7 @@ class InTurnSearch {
         kept_.push_back({std::move(*candidate), "its layout"});
       }
     }
+    if (kept_.empty() && !settings_.pipelines) try_equal_stages();
     order();
     if (kept_.size() > kImproved) kept_.resize(kImproved);
     for (Found& found : kept_) {
@@ -103,6 +104,23 @@ class InTurnSearch {
   bool spent() const {
     return pricer_.priced() - priced_before_ >= settings_.effort.priced ||
            pricer_.ops() - ops_before_ >= settings_.effort.ops || is_over(watch_);
+  }
+
+  // Begins with stages of similar time and equally many holders. Whole micro-batches need more
+  // memory than rows that are split, so perhaps none of the given layouts fits.
+  void try_equal_stages() {
+    const int32_t devices = pricer_.problem().device_count();
+    if (devices > kChangedDevices) return;
+    const int32_t most_stages = std::min(devices, pricer_.problem().layer_count());
+    for (const DeviceOrder& order : orders()) {
+      for (int32_t stages = most_stages; stages >= 1 && !spent(); --stages) {
+        const auto layout = grid_layout(order, devices / stages, stages, stages, true);
+        if (!layout) continue;
+        if (auto it = pricer_.best_of(*layout)) {
+          kept_.push_back({std::move(*it), "stages of similar time"});
+        }
+      }
+    }
   }
 
   // Moves cuts by one or more layers while this shortens the step.
@@ -269,6 +287,21 @@ class InTurnSearch {
     return layout;
   }
 
+  // True when no worker holds more micro-batches than its limit in `before` allows. Other orders
+  // have limits of their own, and know nothing of the devices' memory.
+  bool keeps_memory(const Plan& plan, const Plan& before) const {
+    if (!pricer_.problem().memory_is_limited()) return true;
+    PriceOptions options = pricer_.pricing();
+    options.weight_share = plan.split_backward ? 1 : 0;
+    const auto priced = price(plan, model_, cluster_, options);
+    if (!priced.ok()) return false;
+    for (size_t w = 0; w < before.limits.size(); ++w) {
+      const int32_t most = before.limits[w].micros;
+      if (most > 0 && priced.value().peak_micros[w] > most) return false;
+    }
+    return true;
+  }
+
   // Lets adapt() look for another order of ops and another routing of a plan.
   Status adapt_plan(Found& found) {
     if (is_over(watch_)) return ok();
@@ -279,6 +312,7 @@ class InTurnSearch {
     auto adapted = adapt(found.it.plan, model_, cluster_, options);
     if (!adapted.ok()) return adapted.error();
     if (adapted.value().price >= found.it.step) return ok();
+    if (!keeps_memory(adapted.value().plan, found.it.plan)) return ok();
     found.it.plan = std::move(adapted.value().plan);
     found.it.step = adapted.value().price;
     found.how += "; another order of ops";

@@ -310,6 +310,7 @@ TEST(InTurn, StagesRecomputeWhereThatShortensTheStep) {
   EXPECT_LT(roomy.value().step, tight.value().step);
   PriceOptions options;
   options.bytes = true;
+  options.weight_share = 0;  // a backward that is not split leaves nothing to keep
   const auto timeline = price(tight.value().plan, model, cluster, options);
   ASSERT_TRUE(timeline.ok());
   EXPECT_EQ(timeline.value().makespan, tight.value().step);
@@ -325,6 +326,10 @@ TEST(InTurn, StagesRecomputeWhereThatShortensTheStep) {
   const auto longer = price(keeping.value(), model, cluster);
   ASSERT_TRUE(longer.ok());
   EXPECT_LT(tight.value().step, longer.value().makespan);
+  // The same is found without a layout that fits.
+  const auto alone = plan_in_turn(model, cluster, settings, {{{0, 8, {{0}, {1}, {2}, {3}}}}});
+  ASSERT_TRUE(alone.ok()) << alone.error().message;
+  EXPECT_LE(alone.value().step, longer.value().makespan);
 }
 
 }  // namespace
