@@ -17,13 +17,13 @@ namespace {
 
 size_t at(int32_t index) { return static_cast<size_t>(index); }
 
-// What a receiver needs of a layer, as a multiple of the bytes of its parameters: these, and what
-// an optimizer with two moments keeps.
+// A layer that moves sends this many times the bytes of its parameters: the parameters themselves
+// and the two moments that an optimizer keeps.
 constexpr int64_t kStateShare = 3;
-// The search ends after so many steps for each layer; each step is priced.
+// The search takes at most this many steps for each layer. It prices the plan after each step.
 constexpr size_t kStepsPerLayer = 2;
 
-// Who holds and who runs what, while layers move.
+// Which workers hold each stage, and which worker runs each micro-batch of it, as layers move.
 class Layout {
  public:
   Layout(const Plan& plan, const Model& model, const Cluster& now)
@@ -45,8 +45,8 @@ class Layout {
 
   const std::vector<Stage>& stages() const { return stages_; }
 
-  // The compute times of all workers, the longest first: of two layouts, the one with the smaller
-  // list is better.
+  // The compute times of all workers, the longest first. A layout is better than another one if its
+  // list is smaller, compared entry by entry.
   std::vector<Duration> loads() const {
     std::vector<Duration> work(now_->workers.size());
     for (size_t s = 0; s < runners_.size(); ++s) {
@@ -57,9 +57,9 @@ class Layout {
     return work;
   }
 
-  // The workers that may take `stage` from `donor`, the one with the most micro-batches in common
-  // first: they run micro-batches of the neighbouring stage in direction `way`, and do not hold
-  // `stage`.
+  // The workers that may take `stage` from `donor`. Each one runs some of the donor's micro-batches
+  // in the neighbouring stage in direction `way`, and does not hold `stage` yet. The worker that
+  // shares most micro-batches comes first.
   std::vector<WorkerId> receivers(WorkerId donor, int32_t stage, int32_t way) const {
     const int32_t beside = stage + way;
     if (beside < 0 || beside >= std::ssize(stages_)) return {};
@@ -76,8 +76,8 @@ class Layout {
     return all;
   }
 
-  // The layer that `donor` can give in direction `way`: the last of those that it holds in a row in
-  // that direction, beside one of another worker. None if it would be left without a layer.
+  // The layers that `donor` can give in direction `way`: those whose neighbour in that direction is
+  // not held by the donor. None if the donor holds one layer only.
   std::vector<int32_t> edges(WorkerId donor, int32_t way) const {
     const std::vector<StageId> held = stages_of(stages_, donor);
     std::vector<int32_t> all;
@@ -124,12 +124,12 @@ class Layout {
   std::vector<Duration> times_;                 // of one micro-batch, by stage
 };
 
-// The best of the layouts that one step of the search leads to.
+// The best layout that one step of the search can reach.
 class Step {
  public:
   explicit Step(const Layout& from) : best_loads_(from.loads()) {}
 
-  // The donor gives a layer in direction `way`, its receiver may give one further, and so on.
+  // The donor gives a layer in direction `way`, then the receiver may give one on, and so on.
   void try_chain(Layout layout, WorkerId donor, int32_t way, size_t length) {
     for (const int32_t stage : layout.edges(donor, way)) {
       const auto receivers = layout.receivers(donor, stage, way);
@@ -138,7 +138,7 @@ class Step {
         next.move(stage, donor, receiver);
         consider(next);
         if (length > 1) try_chain(std::move(next), receiver, way, length - 1);
-        if (length < full_) break;  // later workers give to the one with most in common
+        if (length < full_) break;  // only the first donor tries all receivers
       }
       if (length < full_) break;
     }
@@ -150,7 +150,7 @@ class Step {
       for (const int32_t way : {-1, 1}) try_chain(from, donor, way, full_);
     }
   }
-  // None: no step is better.
+  // None if no step of the search makes the layout better.
   const std::optional<Layout>& best() const { return best_; }
 
  private:
@@ -195,7 +195,7 @@ Duration cost_of(const std::vector<LayerMove>& moves, const Plan& plan, const Mo
     const Link link = now.link(move.from, move.to);
     sends[move.from] += link.latency + transfer_time({bytes}, link.bytes_per_second);
   }
-  Duration longest{};  // donors send at once
+  Duration longest{};  // all donors send in parallel
   for (const auto& [donor, time] : sends) longest = std::max(longest, time);
   return longest;
 }
@@ -204,7 +204,7 @@ std::string milliseconds(Duration time) { return cat(fixed(to_milliseconds(time)
 
 std::string moved(size_t count) { return cat(count, count == 1 ? " layer" : " layers"); }
 
-// Fills in the reason.
+// Writes the reason for the decision in words.
 void explain(LayerMoves& found, const MoveTerms& terms) {
   if (!found.moves.empty()) {
     found.reason = cat("with ", moved(found.moves.size()), " at other workers a whole step takes ",
@@ -231,8 +231,8 @@ Result<LayerMoves> find_layer_moves(const Plan& plan, const Model& model, const 
   LayerMoves best;
   best.before = best.after = before.value();
   const int64_t steps = std::min(terms.lasted, terms.left);
-  int64_t most = 0;  // what the best moves save, in nanoseconds
-  LayerMoves later;  // those that pay first
+  int64_t most = 0;  // nanoseconds that the best moves save
+  LayerMoves later;  // of the moves that do not pay now, those that pay soonest
   Layout layout(plan, model, now);
   for (size_t i = 0; i < kStepsPerLayer * plan.stages.size(); ++i) {
     Step step(layout);

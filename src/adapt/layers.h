@@ -1,5 +1,5 @@
-// Which layers should move to other workers, in a plan with a stage for each layer
-// (plan/fine_stages.h), because a worker stays slow or is lost, or is well again.
+// Decides which layers move to other workers when a worker stays slow, is lost or is fast again.
+// The plan has one stage for each layer (plan/fine_stages.h).
 #pragma once
 
 #include <cstdint>
@@ -14,33 +14,33 @@
 
 namespace tenuto {
 
-// What moves must gain.
+// The conditions under which moves pay.
 struct MoveTerms {
-  // For how many steps the cluster has been as it is. It is expected to stay so for as many more,
-  // but not longer than the run.
+  // The number of steps for which the state of the cluster has not changed. The search expects it
+  // to last for as many steps again, but not beyond the end of the run.
   int64_t lasted = 0;
-  int64_t left = 0;          // steps that are left of the run
-  double least_gain = 0.02;  // share by which a step must be shorter
+  int64_t left = 0;          // steps until the end of the run
+  double least_gain = 0.02;  // a step must become shorter by this share
 };
 
-// Moves of layers, and what they are worth.
+// Moves of layers, with their cost and the time that they save.
 struct LayerMoves {
-  std::vector<LayerMove> moves;  // by stage; empty: none pay now
+  std::vector<LayerMove> moves;  // by stage; empty if no moves pay now
   Plan plan;                     // after the moves
   Duration before{}, after{};    // a whole step, without and with the moves
-  Duration cost{};               // of the moves, once: the time that the state occupies its links
-  // The moves would pay if the cluster had been as it is for so many steps; -1 = there are none
-  // that make a step shorter by enough.
+  Duration cost{};               // of the moves, once: the longest time that one donor sends
+  // If no moves pay now: the moves would pay after this many steps in the same state of the
+  // cluster. -1 = some moves pay now, or no moves make a step enough shorter.
   int64_t pays_after = -1;
   std::string reason;
 };
 
-// Finds the moves that pay most: the time that they are expected to save, less what they cost. A
-// worker gives the first or the last of the layers that it holds in a row to a worker of the
-// neighbouring layer that runs some of the same micro-batches; a chain of workers may each give a
-// layer to the next one. Among all such steps the search takes, as long as there is one, the one
-// after which the most loaded workers have least to do, and prices what results (sim/price.h).
-// Each worker keeps a layer. Deterministic.
+// Finds the moves that pay most: the time that they are expected to save, less their cost. In one
+// step of the search, a worker gives the first or last layer of a row of layers that it holds to a
+// worker of the neighbouring layer that runs some of the same micro-batches. That worker may give a
+// layer to the next one, and so on. The search takes the step that lowers the load of the busiest
+// workers most, prices the plan (sim/price.h), and goes on until no step is better. Each worker
+// keeps at least one layer. Deterministic.
 //
 // Requires: check(plan) is ok; the model has the plan's layers
 // Errors:   as price() for the given plan

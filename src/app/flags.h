@@ -75,7 +75,7 @@ CLI::Option* list_flag(CLI::App& app, const std::string& name, std::vector<std::
 CLI::Option* path_flag(CLI::App& app, const std::string& name, std::string& target,
                        const std::string& help);
 
-// The settings among the arguments that no flag takes: "--section.key=value" as
+// Converts arguments that are not flags of the command into settings: "--section.key=value" becomes
 // "section.key=value".
 //
 // Errors: Invalid/Call  any other argument

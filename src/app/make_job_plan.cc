@@ -54,7 +54,7 @@ int32_t layers_of(const Job& job) {
   if (job.device.kind != "paced") return layers;
   const int32_t stages = job.parallel.stages * chunks;
   if (!has_fine_stages(job)) return std::max(layers, stages);
-  return (std::max(layers, 2 * stages) + stages - 1) / stages * stages;  // as many at each worker
+  return (std::max(layers, 2 * stages) + stages - 1) / stages * stages;  // equally many on each
 }
 
 // The lists of a file, laid out for the job.
@@ -294,7 +294,7 @@ Result<Plan> with_chosen_copies(const Job& job, Plan plan) {
   return with_copies(std::move(plan), copies.value());
 }
 
-// The plan with a stage for each layer, where layers may move.
+// Makes each layer a stage of its own if the job lets layers move; else keeps the plan.
 Result<Plan> with_layers(const Job& job, Result<Plan> plan) {
   if (!plan.ok() || !has_fine_stages(job)) return plan;
   if (!holds_apart(plan.value())) {

@@ -52,7 +52,7 @@ Result<LayoutSearch> planned(const LayoutProblem& problem, Planner planner, Watc
   return search;
 }
 
-// A step that would be too long a list.
+// Refuses a step with too many ops.
 Status check_ops(const LayerChain& chain, const Cluster& cluster, int32_t micros) {
   const auto stages = static_cast<int64_t>(std::min(chain.names.size(), cluster.workers.size()));
   if (2 * stages * micros <= kMostOps) return ok();
@@ -61,7 +61,7 @@ Status check_ops(const LayerChain& chain, const Cluster& cluster, int32_t micros
                      " at most; give fewer micro-batches"));
 }
 
-// What is planned, whatever its micro-batches are.
+// What to plan; the number of micro-batches is given separately.
 struct Task {
   PlannerCard planner;
   Cluster cluster;
@@ -98,7 +98,7 @@ Result<PlanReport> report_at(const Task& task, LayerChain chain, int32_t micros,
   return report;
 }
 
-// No plan of these micro-batches that trains has a shorter step, in milliseconds.
+// A lower bound for the step of every plan that trains with these micro-batches, in milliseconds.
 double least_step_ms(const LayerChain& chain, const Cluster& cluster, int32_t micros) {
   double work = 0, speeds = 0;
   for (const Layer& layer : chain.model.layers) {
@@ -108,7 +108,7 @@ double least_step_ms(const LayerChain& chain, const Cluster& cluster, int32_t mi
   return micros * work / speeds;
 }
 
-// The best of several ways to cut a step's rows, by the step of the plan that trains.
+// Tries several ways to cut a step's rows and returns the one whose plan for training is fastest.
 Result<PlanReport> best_cut(const Task& task, const ModelProfile& profile,
                             const std::vector<RowCut>& cuts, const std::string& source,
                             Watch& watch) {

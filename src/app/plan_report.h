@@ -23,10 +23,10 @@ struct PlanReport {
   LayoutSearch search;  // of other planners than Tenuto's: the best layout and the lower bound
   Duration planning{};  // from reading the files to the result
   bool ended = false;   // the search was ended by its time limit
-  std::optional<InTurnPlan> training{};  // the plan for training,
-  std::string training_file{};           // and where it was written; empty = it was not
-  std::optional<InTurnPlan> torch{};     // the plan for PyTorch,
-  std::string torch_folder{};            // and where it was written
+  std::optional<InTurnPlan> training{};  // the plan for training
+  std::string training_file{};           // the file of that plan; empty = not written
+  std::optional<InTurnPlan> torch{};     // the plan for PyTorch
+  std::string torch_folder{};            // the folder of that plan; empty = not written
   int32_t micro_rows = 0;                // of a model file: rows of a micro-batch; 0 = not known
   std::vector<RowAlternative> cuts{};    // all that were tried; empty = there was no choice
 };

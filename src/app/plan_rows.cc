@@ -10,14 +10,14 @@ namespace {
 
 constexpr size_t kMostCuts = 16;
 
-// `rows` over `divisor`, named by their flags.
+// `rows` divided by `divisor`, which is the value of `flag`.
 Result<int32_t> divided(int32_t rows, int32_t divisor, const char* flag) {
   if (rows % divisor == 0) return rows / divisor;
   return invalid(cat(flag, " ", divisor, ": expected a number that divides the ", rows,
                      " rows of a step (--rows)"));
 }
 
-// At most kMostCuts of them, with the first and the last.
+// Chooses at most kMostCuts cuts, always with the first and the last one.
 std::vector<RowCut> some_of(const std::vector<RowCut>& all) {
   if (all.size() <= kMostCuts) return all;
   std::vector<RowCut> some;

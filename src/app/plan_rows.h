@@ -1,4 +1,4 @@
-// tenuto plan --model --rows: into how many micro-batches a step's rows are cut.
+// tenuto plan --model --rows: decides into how many micro-batches to cut the rows of a step.
 #pragma once
 
 #include <cstdint>
@@ -23,24 +23,24 @@ struct RowFlags {
   std::optional<int32_t> micros;
 };
 
-// The micro-batches of a step if neither rows nor micro-batches are given.
+// The micro-batches of a step if neither --rows nor --micros is given.
 inline constexpr int32_t kDefaultMicros = 8;
 
-// The cuts that the flags leave open, fewest rows first: one if two of the three are given, or if
-// the step's rows are not. Else those whose micro-batches have a number of rows within the range
-// that was measured; at most 16 of them, of similar ratios.
+// The cuts that the flags allow, fewest rows of a micro-batch first. If two of the three flags are
+// given, or --rows is not, there is one. Otherwise these are the cuts whose micro-batches have a
+// measured number of rows or one in between; of more than 16 cuts, 16 evenly spread ones.
 //
 // Errors: Invalid/Call  rows that the given micro-batches do not divide; no cut within the range
 Result<std::vector<RowCut>> cuts_of(const ModelProfile& profile, const RowFlags& flags);
 
-// What was found for a cut.
+// The results for one cut.
 struct RowAlternative {
   RowCut cut;
-  std::optional<double> in_turn_ms, rows_split_ms;  // nothing = no plan
-  std::string why_not;                              // no plan: why; a few words
+  std::optional<double> in_turn_ms, rows_split_ms;  // no value = no plan
+  std::string why_not;                              // a few words if there is no plan
 };
 
-// Some lines: each alternative with the steps of both models and which is shorter.
+// A table with a line for each cut: the steps of both kinds of plans, and which is shorter.
 std::string alternatives_text(const std::vector<RowAlternative>& all, const RowCut& chosen);
 
 }  // namespace tenuto

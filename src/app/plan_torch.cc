@@ -18,7 +18,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-// The plan with its workers numbered as in a grid: those of pipeline 0 first, by their places.
+// Numbers the workers as in a grid: those of pipeline 0 first, in the order of their places.
 Plan in_grid(Plan plan) {
   const auto places = places_of(plan.stages);
   std::vector<std::vector<Op>> lists(places.size() * places.front().size());
@@ -38,7 +38,7 @@ Plan in_grid(Plan plan) {
   return plan;
 }
 
-// What PyTorch's pipelining cannot run of a plan: some words for each.
+// The parts of a plan that PyTorch's pipelining cannot run, each in a few words.
 std::vector<std::string> losses_of(const Plan& plan, size_t devices) {
   std::vector<std::string> all;
   const size_t holders = plan.stages.front().holders.size();

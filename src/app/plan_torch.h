@@ -1,4 +1,4 @@
-// tenuto plan --to torch: a plan as split points and a schedule CSV that PyTorch's pipelining runs.
+// tenuto plan --to torch: writes a plan as split points and a schedule CSV for PyTorch pipelining.
 #pragma once
 
 #include <nlohmann/json_fwd.hpp>
@@ -20,13 +20,13 @@ struct TorchPlan {
 // Errors:   to_csv's
 Result<TorchPlan> torch_plan(const InTurnPlan& plan, const LayerChain& chain, int32_t micro_rows);
 
-// Writes DIR/schedule.csv and DIR/plan.json; makes the folder if need be.
+// Writes schedule.csv and plan.json into the folder, and makes the folder if it is not there.
 //
 // Errors: Invalid/Call  the folder or a file cannot be written
 Status write_torch_plan(const std::string& folder, const TorchPlan& plan);
 
-// What people read of it: where it is, its step, and what of the best plan that Tenuto trains,
-// `best`, PyTorch cannot run.
+// The report for people: the folder, the step, and what PyTorch cannot run of `best`, the best plan
+// that Tenuto trains.
 std::string torch_text(const InTurnPlan& plan, const std::string& folder, const InTurnPlan& best);
 
 // The same for programs.

@@ -43,17 +43,17 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// Beside the time that measurements may take: for a worker to start, read its data and make the
-// model at every number of rows, and to run the steps that are measured in any case.
+// Added to the time for measuring: a worker needs time to start, read its data, make the model at
+// every number of rows, and run the least number of steps that it measures.
 constexpr Duration kStartLimit = std::chrono::minutes(10);
-// How long workers may take to end when all is measured.
+// How long workers may take to end after the last measurement.
 constexpr Duration kEndLimit = std::chrono::seconds(10);
 
-// A folder for the workers' logs and files, which is removed at the end, also when a signal ends
-// this process.
+// A folder for the workers' logs and files. It is removed at the end, also when a signal ends this
+// process.
 class Scratch {
  public:
-  // Errors: Invalid/Job  it cannot be made
+  // Errors: Invalid/Job  the folder cannot be made
   static Result<std::unique_ptr<Scratch>> make() {
     std::error_code failure;
     std::string name = (fs::temp_directory_path(failure) / "tenuto-profile-XXXXXX").string();
@@ -79,7 +79,7 @@ class Scratch {
     std::error_code ignored;
     fs::remove_all(path_, ignored);
   }
-  // The signals are claimed, so they come here. The kernel ends the workers with this process.
+  // claim_signals() blocks these signals, so sigwait() takes them. Workers end with this process.
   void listen() {
     sigset_t signals;
     sigemptyset(&signals);
@@ -97,7 +97,7 @@ class Scratch {
   std::thread thread_;
 };
 
-// A paced device has one length for each kind of op, or one for each stage, or those of a file.
+// Layers can be measured only if a paced device has the same length of each kind of op everywhere.
 Status check_lengths(const DeviceSettings& device) {
   if (device.kind != "paced") return ok();
   if (!device.profile.empty()) {
@@ -131,7 +131,7 @@ Result<Job> read_job(const ProfileOptions& options) {
   return job;
 }
 
-// What a worker said last, if one has ended in an error.
+// The last message of a worker that has ended with an error, if there is one.
 std::optional<std::string> last_words(Launcher& launcher) {
   for (const Exited& exited : launcher.reap()) {
     if (exited.signalled) {
@@ -150,7 +150,7 @@ std::optional<std::string> last_words(Launcher& launcher) {
 
 Error failed(const std::string& sentence) { return {Code::Disconnected, Reach::Job, sentence}; }
 
-// Waits until all workers have ended well.
+// Waits until all workers have ended without an error.
 Status await_end(Launcher& launcher, Duration limit) {
   const Duration end = monotonic_clock().now() + limit;
   while (true) {
@@ -168,7 +168,7 @@ Status await_end(Launcher& launcher, Duration limit) {
   }
 }
 
-// The settings of both kinds of workers.
+// The settings for launching workers, with Torch or without.
 Result<LaunchSettings> launch_settings(const Job& job, const Scratch& scratch, bool torch) {
   Result<std::string> program = torch ? find_torch_worker() : find_paced_worker();
   if (!program.ok()) return program.error();
@@ -198,7 +198,7 @@ Result<ModelProfile> measure_model(const Job& job, double seconds, const Scratch
   return model_profile_from_json(text.value(), file);
 }
 
-// The links of a virtual clock are settings: no message shows them.
+// On a virtual clock, links are copied from the settings: there is nothing to measure.
 LinkTable table_of(const Cluster& cluster) {
   const auto count = static_cast<int32_t>(cluster.workers.size());
   LinkTable table(count);
@@ -210,7 +210,7 @@ LinkTable table_of(const Cluster& cluster) {
   return table;
 }
 
-// Where the hub listens: as a coordinator would.
+// The hub listens where a coordinator would: at coordinator.listen.
 Result<UcxSettings> hub_settings(const Job& job) {
   UcxSettings settings;
   const std::string& listen = job.coordinator.listen;
@@ -226,7 +226,7 @@ Result<UcxSettings> hub_settings(const Job& job) {
   return settings;
 }
 
-// The places with several workers, and then all workers, each as a ring.
+// A ring for each place that has several workers, then one ring of all workers.
 std::vector<std::vector<WorkerId>> rings_of(const Cluster& cluster) {
   std::vector<std::vector<WorkerId>> rings(cluster.between.size() + 1);
   for (size_t w = 0; w < cluster.workers.size(); ++w) {
@@ -236,14 +236,14 @@ std::vector<std::vector<WorkerId>> rings_of(const Cluster& cluster) {
   for (size_t p = 0; p + 1 < rings.size(); ++p) {
     rings.back().insert(rings.back().end(), rings[p].begin(), rings[p].end());
   }
-  if (rings.size() == 2) rings.pop_back();  // one place: the same ring
+  if (rings.size() == 2) rings.pop_back();  // one place has the same ring
   rings.erase(
       std::remove_if(rings.begin(), rings.end(), [](const auto& ring) { return ring.size() < 2; }),
       rings.end());
   return rings;
 }
 
-// Meets the workers and measures.
+// Connects to the workers and measures the links between them.
 Result<LinkReport> measure_as_hub(const Job& job, const Address& address,
                                   std::unique_ptr<Transport>& wire, QueueMailbox& mailbox,
                                   double seconds, Watch& watch) {
@@ -298,7 +298,7 @@ Result<LinkReport> measure_links(const Job& job, double seconds, const Scratch& 
   if (Status started = launcher.start(settings.value()); !started.ok()) return started.error();
   auto report = measure_as_hub(job, address, wire, mailbox, seconds, watch);
   if (!report.ok()) {
-    // A worker that has ended knows more about it than the one that misses it.
+    // If a worker has ended, its last message tells more than the error on this side.
     const auto said = last_words(launcher);
     return said ? failed(*said) : report.error();
   }
@@ -368,7 +368,7 @@ int run_profile(const ProfileOptions& options, std::ostream& out, std::ostream& 
   std::optional<WaitingLine> waiting;
   waiting.emplace(&errors == &std::cerr ? stderr : nullptr, watch, std::nullopt);
   const auto report = profiled(options, watch);
-  waiting.reset();  // what follows has the terminal to itself
+  waiting.reset();  // ends the waiting line before other output
   if (!report.ok()) {
     errors << "tenuto profile: " << told(report.error().message) << "\n";
     const Code code = report.error().code;

@@ -14,14 +14,14 @@ struct ProfileOptions {
   std::string job_file;
   std::vector<std::string> overrides;  // "section.key=value" of the job
   std::string out = ".";               // folder for model.json and cluster.json
-  double seconds = 20;                 // for the layers; and for the links
+  double seconds = 20;                 // for the layers, and again for the links
   bool layers_only = false, links_only = false;
   bool json = false;
 };
 
-// Measures, writes the files and prints a summary. Each file is written whole, when all of it is
-// measured. Processes that it starts end with it, however it ends. Returns the exit code: 0; 1 a
-// measurement failed or a file could not be written; 2 wrong flags or a bad job.
+// Measures, writes the files and prints a summary. A file is written only when all its values are
+// measured. However it ends, the processes that it started end too. Returns the exit code:
+// 0; 1 a measurement failed or a file could not be written; 2 wrong flags or a bad job.
 //
 // Requires: the process's main thread (see run/launch.h); seconds > 0
 int run_profile(const ProfileOptions& options, std::ostream& out = std::cout,

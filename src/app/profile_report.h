@@ -1,4 +1,4 @@
-// What `tenuto profile` says about its measurements.
+// The reports of `tenuto profile` about its measurements.
 #pragma once
 
 #include <optional>
@@ -11,13 +11,13 @@
 
 namespace tenuto {
 
-// A ring of workers that sent to each other all at once.
+// A ring of workers in which each one sent to the next, all at the same time.
 struct RingFigure {
   std::vector<WorkerId> workers;
-  double bytes_per_second = 0;  // of the slowest
+  double bytes_per_second = 0;  // of the slowest link
 };
 
-// What was measured of the links.
+// The measurements of the links.
 struct LinkReport {
   LinkTable table;
   Cluster cluster;
@@ -25,7 +25,7 @@ struct LinkReport {
   bool measured = true;  // false: they are the settings of a virtual clock
 };
 
-// All of a profile.
+// The results of one profile command.
 struct ProfileReport {
   std::optional<ModelProfile> model;
   std::optional<LinkReport> links;

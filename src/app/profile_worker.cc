@@ -18,11 +18,11 @@
 namespace tenuto {
 namespace {
 
-// Micro-batches of a step that is measured: its update is one of so many passes.
+// A measured step has this many micro-batches and one update.
 constexpr int32_t kMicros = 4;
-// How long a word of the hub or of another worker may take.
+// How long to wait for a message from the hub or from another worker.
 constexpr Duration kSilence = std::chrono::minutes(2);
-// How long the last messages may take.
+// How long to wait for the last messages when the transport closes.
 constexpr Duration kCloseLimit = std::chrono::seconds(5);
 
 Result<Job> read_job(const std::string& path) {

@@ -1,5 +1,5 @@
-// A worker's parts of `tenuto profile`, which starts it for one of them: to measure the model's
-// layers on its device, or links with the other workers.
+// The two tasks of a worker process that `tenuto profile` starts: it measures the model's layers on
+// its device, or its links to the other workers.
 #pragma once
 
 #include <cstdint>
@@ -9,7 +9,7 @@
 
 namespace tenuto {
 
-// To measure layers. The job file is one that load_job's to_toml wrote.
+// The arguments for measuring layers. The job file has the text of to_toml() (world/load.h).
 struct LayersTask {
   std::string job_file, out;
   double seconds = 20;
@@ -19,20 +19,20 @@ struct LayersTask {
 // that cannot be read or written
 Status measure_layers_of(const LayersTask& task);
 
-// The name that those who measure links together show each other in the wire's hello.
+// The name in the hello of the transport. All processes that measure links together use the same.
 inline std::string links_hello(int32_t workers) {
   return "links of " + std::to_string(workers) + " workers";
 }
 
-// To measure links.
+// The arguments for measuring links.
 struct LinksTask {
   std::string job_file, hub, token;
   int32_t worker = 0, workers = 1;
 };
 
-// Meets the hub and the other workers, and measures as the hub says, over the transport that the
-// job's workers have. Links are measured between the memories of the hosts, also where devices have
-// memory of their own.
+// Connects to the hub and the other workers, and measures what the hub asks for, over the transport
+// that the job's workers use. Links are measured between the memories of the hosts, even where
+// devices have their own memory.
 Status measure_links_with(const LinksTask& task);
 
 }  // namespace tenuto

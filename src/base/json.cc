@@ -27,7 +27,7 @@ Result<Json> parse_json(std::string_view text, std::string_view source, const Js
   bool deep = false;
   const auto watch = [&](int depth, Json::parse_event_t event, Json& parsed) {
     if (event == Json::parse_event_t::object_start || event == Json::parse_event_t::array_start) {
-      // Printing a tree recurses to its depth, so nothing deeper than the form is kept.
+      // Printing a tree recurses once for each level, so deeper levels than allowed are not stored.
       deep = deep || depth >= form.most_depth;
       if (deep) return false;
     }

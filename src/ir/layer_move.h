@@ -1,4 +1,4 @@
-// A layer that moves to another worker, as a stage of its own.
+// Moves of layers to other workers, where each layer is a stage of its own.
 #pragma once
 
 #include <vector>
@@ -8,20 +8,20 @@
 
 namespace tenuto {
 
-// The stage is to be held by `to` in the place of `from`.
+// Worker `to` becomes a holder of the stage in place of worker `from`.
 struct LayerMove {
   StageId stage;
   WorkerId from, to;
   auto operator<=>(const LayerMove&) const = default;
 };
 
-// Makes the moves: each receiver has the donor's place among the holders of the stage.
+// Applies the moves: each receiver takes the donor's position in the stage's list of holders.
 //
 // Requires: the donors hold the stages, and the receivers do not
 void move_layers(std::vector<Stage>& stages, const std::vector<LayerMove>& moves);
 
-// The moves that make `to` of `from`, by stage: both have the same layers, and in each stage the
-// same number of holders.
+// The moves that turn `from` into `to`, by stage. Both have the same layers, and the same number of
+// holders in each stage.
 std::vector<LayerMove> moves_between(const std::vector<Stage>& from, const std::vector<Stage>& to);
 
 }  // namespace tenuto

@@ -15,8 +15,8 @@ namespace tenuto {
 struct Stage {
   int32_t layer_first = 0, layer_end = 0;  // half open
   std::vector<WorkerId> holders;           // in a plan of make_plan() holders[p] is pipeline p's
-  bool recompute = false;  // keeps only its input from forward to backward: BackwardInput runs the
-                           // forward again before it computes gradients
+  bool recompute = false;  // keeps only its input until the backward: BackwardInput runs the
+                           // forward again, then computes gradients
   auto operator<=>(const Stage&) const = default;
 };
 
@@ -44,9 +44,9 @@ TimeShare time_share_of(const std::vector<Stage>& stages, int32_t workers, Stage
 // under the limits.
 enum class Dispatch : uint8_t { Listed, Ready };
 
-// What a worker may hold, counted in any one unit: bytes, or parts of a micro-batch. No op takes
-// more than its forward has reserved, so `late` is at most `whole`; for a stage that recomputes,
-// `whole` counts what its input gradient needs while it runs.
+// What a worker may hold, in bytes or in parts of a micro-batch. A forward reserves all the memory
+// that its micro-batch needs later, so `late` is at most `whole`. For a stage that recomputes,
+// `whole` includes what BackwardInput needs while it runs.
 struct MemoryLimit {
   int64_t most = 0;   // 0 = unlimited
   int64_t whole = 0;  // what a micro-batch takes from the start of its forward to the end of its

@@ -13,7 +13,7 @@ namespace {
 
 size_t at(int32_t index) { return static_cast<size_t>(index); }
 
-// The compute ops of a list, each divided into the ops of the layers of its stage.
+// Replaces each compute op of a list by one op for each layer of its stage.
 std::vector<Op> divide(const std::vector<Op>& list, const std::vector<Stage>& stages) {
   const int32_t first = stages.front().layer_first;
   std::vector<Op> fine;
@@ -31,9 +31,9 @@ std::vector<Op> divide(const std::vector<Op>& list, const std::vector<Stage>& st
   return fine;
 }
 
-// The limits for a list that had the limits `coarse` before it was divided. `divided` new stages
-// came from `held` stages of the worker. A limit on memory counts parts of a micro-batch, one for
-// each stage: all numbers grow, so that the parts stay whole numbers.
+// The limits for the divided list `fine`; `coarse` are those of the list before. The worker had
+// `held` stages, which became `divided` new ones. A memory limit counts parts of a micro-batch, one
+// for each stage. All its numbers are multiplied so that the parts stay whole numbers.
 Limit divide(const Limit& coarse, const std::vector<Op>& fine, int64_t held, int64_t divided) {
   const Limit all = limit_of(fine);
   Limit limit;
@@ -42,12 +42,12 @@ Limit divide(const Limit& coarse, const std::vector<Op>& fine, int64_t held, int
   if (coarse.memory.most == 0 || held == 0) return limit;
   limit.memory = {coarse.memory.most * divided, coarse.memory.whole * held,
                   coarse.memory.late * held};
-  // Stages with unequal numbers of layers: the list may hold more of the smaller parts at once.
+  // If stages have unequal numbers of layers, the new list may hold more parts at once.
   limit.memory.most = std::max(limit.memory.most, peak_of(fine, limit.memory));
   return limit;
 }
 
-// How the new stages sum: as the stage that they come from.
+// The all-reduces of the new stages: each one has that of the stage that it comes from.
 Summings divide(const Summings& coarse, const std::vector<Stage>& stages) {
   const int32_t first = stages.front().layer_first;
   Summings fine;

@@ -1,5 +1,5 @@
-// Plans with a stage for each layer, so that a worker holds several stages and a layer can move to
-// another worker as a stage does.
+// Makes plans with one stage for each layer. A worker then holds several stages, and a layer can
+// move to another worker as a stage of its own.
 #pragma once
 
 #include "base/result.h"
@@ -7,11 +7,11 @@
 
 namespace tenuto {
 
-// The plan with each layer as a stage of its own, on the workers that hold the layer in `plan`. A
-// forward of several layers becomes the forwards of these layers in turn, a backward becomes their
-// backwards in reverse; held-out micro-batches are divided in the same way. So each worker computes
-// the same in the same order. The new stages sum their gradients as the stage did that they come
-// from, and the limits of the workers allow as many micro-batches as before.
+// The plan with each layer as a stage of its own, on the workers that hold the layer in `plan`. The
+// forward of a stage becomes the forwards of its layers in turn; a backward becomes their backwards
+// in reverse. Evaluation micro-batches are divided in the same way. So each worker computes the
+// same in the same order. A new stage sums gradients as the stage that it comes from did, and the
+// workers' limits allow as many micro-batches as before.
 //
 // Unchanged if each stage has one layer already.
 //

@@ -21,7 +21,7 @@ bool computes(const Op& op) {
          op.kind == OpKind::BackwardWeight;
 }
 
-// The most micro-batches that a list has begun and not ended, each counted once for every chunk.
+// The most micro-batches that a list has in flight at once, counted once for each chunk.
 int32_t most_begun(const std::vector<Op>& list) {
   int32_t begun = 0, most = 1;
   for (const Op& op : list) {

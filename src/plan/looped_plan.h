@@ -10,10 +10,10 @@
 
 namespace tenuto {
 
-// A plan that passes check(). Worker i of a pipeline of S workers holds the stages i, S + i, 2 S +
-// i and so on (its chunks); every holder runs the micro-batches of its own pipeline, in the
-// sequence of the order `interleaved`, or `1f1b` for one chunk. Dispatch is ready, and a worker
-// begins as many micro-batches ahead as that order does. `in_flight` and `speed` of the shape are
+// A plan that passes check(). Worker i of a pipeline of S workers holds the stages i, S + i,
+// 2 S + i and so on (its chunks). Each holder runs the micro-batches of its own pipeline in the
+// order `interleaved`, or `1f1b` if there is one chunk. With ready dispatch, a worker begins as
+// many micro-batches ahead as that order does. `in_flight` and `speed` of the shape are
 // ignored.
 //
 // Requires: stages that cover the layers, a multiple of `chunks` of them; each with the same number

@@ -213,8 +213,8 @@ bool runs_more(const std::vector<Op>& now, const std::vector<Op>& before) {
   return stages.size() > 1 && !std::includes(old.begin(), old.end(), stages.begin(), stages.end());
 }
 
-// True when some op of a micro-batch stands behind one that needs it: several stages of the worker
-// have taken over different micro-batches.
+// True when the list has an op after another op of the same micro-batch that needs its result. This
+// happens when several stages of the worker took over different micro-batches.
 bool runs_against_flow(const std::vector<Op>& list) {
   std::map<std::pair<OpKind, MicroId>, int32_t> latest;  // stage, in the direction of the flow
   return std::any_of(list.begin(), list.end(), [&](const Op& op) {

@@ -38,8 +38,8 @@ struct StageShape {
 //         Infeasible/Job  the plan fails check()
 Result<Plan> make_stage_plan(const std::vector<Stage>& stages, const StageShape& shape);
 
-// A plan of one worker that holds all stages, of `layers` layers each, and runs one micro-batch
-// after the other, with a split backward: to measure the stages. Errors as make_stage_plan's.
+// A plan for measuring stages: one worker holds all stages, of `layers` layers each, and runs one
+// micro-batch after the other with a split backward. Errors as make_stage_plan's.
 Result<Plan> make_lone_plan(int32_t stages, int32_t layers, int32_t micros);
 
 }  // namespace tenuto

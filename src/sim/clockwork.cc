@@ -400,7 +400,7 @@ Tariff::Tariff(const Program& program, const Plan& plan, const Model& model, con
       frees = frees - stays;
     }
     if (op.kind == OpKind::Forward || op.kind == OpKind::BackwardInput) {
-      // Both passes of a stage that recomputes make the whole stash, and give it back.
+      // If the stage recomputes, each of these two ops holds the whole stash while it runs.
       const Bytes rebuilt = costs_[at(op.stage.value)].rebuilt;
       writes = writes + rebuilt;
       frees = frees + rebuilt;

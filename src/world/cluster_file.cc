@@ -30,7 +30,7 @@ constexpr double kGigabyte = 1e9;
 
 const NumberKey kLatency{"milliseconds", 0, kMostLatency};
 
-// What the form of a matrix needs for an entry.
+// Stores the number of a matrix entry in a link: as its rate or as its latency.
 using Take = void (*)(Link& link, double number);
 
 void take_rate(Link& link, double gigabytes) { link.bytes_per_second = kGigabyte * gigabytes; }
@@ -183,7 +183,7 @@ class ClusterReader {
 
   bool by_class() const { return !members_.empty(); }
 
-  // True for an entry of the diagonal that no two devices use.
+  // True for a diagonal entry that is used by no pair of devices.
   bool is_idle(size_t row, size_t column) const {
     return row == column && (!by_class() || members_[row] < 2);
   }
@@ -211,7 +211,7 @@ class ClusterReader {
     }
   }
 
-  // The place of an entry is not made for the many entries that are right.
+  // Makes the text of the entry's place only if the entry is wrong, since a matrix has many.
   double entry_of(const Json& entry, const std::string& row_place, size_t column, Take take) {
     const bool of_rates = take == take_rate;
     const double value = entry.is_number() ? entry.get<double>() : -1;
@@ -222,7 +222,7 @@ class ClusterReader {
     return of_rates ? rate(entry, place) : reading_.number(entry, place, kLatency);
   }
 
-  // Nodes of equal numbers of devices; the last one may be smaller.
+  // Divides the devices into nodes of equal size; the last one may be smaller.
   void set_nodes() {
     const int32_t per_node = nodes_.size, nodes = (count_ - 1) / per_node + 1;
     if (nodes <= kMostNodeClasses) {
@@ -287,7 +287,7 @@ std::string to_json(const Cluster& cluster) {
         "exceptions of a large cluster have no form in a file");
   std::vector<int32_t> places = cluster.place;
   if (places.empty()) places.assign(devices, 0);
-  // An unused class at the end has no row in a file.
+  // Classes after the last one that has devices get no row in the file.
   size_t size = devices;
   if (by_class) size = static_cast<size_t>(*std::max_element(places.begin(), places.end())) + 1;
   const auto link = [&](size_t row, size_t column) -> Link {
@@ -313,7 +313,7 @@ std::string to_json(const Cluster& cluster) {
   const auto put = [&text](const char* key, const std::string& value) {
     text += cat(",\n \"", key, "\": ", value);
   };
-  // A row of a matrix on each line.
+  // Writes one row of the matrix on each line.
   const auto put_matrix = [&](const char* key, const Json& matrix) {
     std::string rows;
     for (const Json& row : matrix) rows += cat(rows.empty() ? "" : ",\n  ", row.dump());

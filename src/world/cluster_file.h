@@ -6,14 +6,14 @@
 //    "memory_bytes": 16e9,
 //    "speed": [1, 1, 1, 1, 0.5, 0.5, 0.5, 0.5]}
 //
-// Rates are in gigabytes (10^9 bytes) per second, of each direction of a connection; latencies are
-// one way. In place of the three numbers, `bandwidth_gbps` may be a matrix: row = sender, column =
-// receiver; its diagonal is ignored. With `place`, a list with the class of each device (same host,
-// same rack, ...), row and column are classes, and the diagonal is for two devices of one class.
-// `latency_ms` is one number for all links or has the form of `bandwidth_gbps`, without per_node.
-// Without `latency_ms` there is none, without `memory_bytes` memory is unlimited, without `speed`
-// every device has speed 1. The last two are one number for all devices or a list with one for
-// each.
+// Rates are in gigabytes (10^9 bytes) per second, in each direction of a connection; latencies are
+// one way. In place of the three numbers, `bandwidth_gbps` may be a matrix: a row for each sender
+// and a column for each receiver; its diagonal is ignored. `place` is a list with the class of each
+// device (same host, same rack, ...). With it, rows and columns are classes, and the diagonal is
+// for two devices of one class. `latency_ms` is one number for all links or has the form of
+// `bandwidth_gbps`, without per_node; if it is missing, latency is 0. `memory_bytes` and `speed`
+// are one number for all devices or a list with one for each; if missing, memory is unlimited and
+// the speed is 1.
 #pragma once
 
 #include <cstdint>
@@ -25,7 +25,7 @@
 
 namespace tenuto {
 
-// The most devices of a cluster, and of one that is given by a matrix; also the most classes.
+// The most devices of a cluster; and the most devices or classes of a cluster with a matrix.
 inline constexpr int32_t kMostDevices = 16'384, kMostMatrixDevices = 4'096;
 
 // Errors: Invalid/Call with `source` and the line and column of a fault of form, or the path of a
@@ -37,7 +37,7 @@ Result<Cluster> cluster_from_json(std::string_view text, const std::string& sour
 // The same for a file.
 Result<Cluster> load_cluster(const std::string& path);
 
-// The cluster as the text of such a file. A file has no unlimited rate: the largest one is written.
+// The cluster as the text of such a file. An unlimited rate is written as the largest rate.
 //
 // Requires: at least one worker, all alive; kMostMatrixDevices at most if there are exceptions
 std::string to_json(const Cluster& cluster);

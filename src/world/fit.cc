@@ -75,7 +75,7 @@ Found misfit_of_data(const Job& job) {
   return {};
 }
 
-// A model file and a cluster file take the place of other settings of paced devices.
+// Model and cluster files need paced devices, and no settings that these files replace.
 Found misfit_of_files(const Job& job) {
   const DeviceSettings &device = job.device, plain;
   const NetworkSettings &network = job.network, quiet;

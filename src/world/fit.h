@@ -21,23 +21,23 @@ struct Misfit {
 // and head.
 int32_t cut_layers(const ModelSettings& model);
 
-// The same for a job; with a profile, that of its layers.
+// The same for a job. If it has a profile, the number of layers of that.
 int32_t cut_layers(const Job& job);
 
 // True when each layer is a stage of its own (plan/fine_stages.h), so that layers can move between
 // workers: resilience.layers.
 bool has_fine_stages(const Job& job);
 
-// The TimeShare (ir/plan.h) of a stage of the job's plan on paced devices. With fine stages it is
-// that of the worker that the layer begins at, wherever the layer moves.
+// The TimeShare (ir/plan.h) of a stage of the job's plan on paced devices. With fine stages, a
+// layer keeps the share of the worker that holds it when the run begins, also after it moves.
 TimeShare time_share_of(const Job& job, const std::vector<Stage>& stages, StageId stage);
 
 // The first misfit of the job, or none. Faults are checked against the number of workers, unless a
 // schedule file (parallel.schedule), read later, decides that number.
 std::optional<Misfit> find_misfit(const Job& job);
 
-// The first misfit of what depends on the number of workers: a [[fault]] of a link or worker that
-// the job does not have, a cluster file with too few devices; or none.
+// Checks only what depends on the number of workers, and returns the first misfit or none: a
+// [[fault]] of a link or worker that the job does not have, or a cluster file with too few devices.
 std::optional<Misfit> find_misfit_of_workers(const Job& job);
 
 }  // namespace tenuto

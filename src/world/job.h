@@ -58,8 +58,8 @@ struct ParallelSettings {
   std::string dispatch = "auto";      // auto | ready | listed
   int32_t memory = 0;                 // micro-batches a worker may hold; 0 = unlimited
   bool split_backward = false;        // if the key is not set, the order decides
-  std::string recompute = "none";     // none | all: stages that keep only their input from forward
-                                      // to backward; a plan file says it for each stage
+  std::string recompute = "none";     // none | all: these stages keep only their input and run the
+                                      // forward again; a plan file sets it by stage
   std::string schedule;               // a file of lists instead of an order; empty = none
   std::string plan;                   // a plan file: stages, holders, lists; empty = none
   std::vector<std::string> holders;   // of each place the worker numbers, separated by spaces;
@@ -106,7 +106,7 @@ struct NetworkSettings {
 struct ResilienceSettings {
   std::string slow_links = "adapt";       // adapt | observe | off
   std::string slow_workers = "observe";   // adapt | observe
-  std::string layers = "off";             // adapt | observe | off: layers move between stages
+  std::string layers = "off";             // adapt | observe | off: layers move between workers
   std::string dead_workers = "continue";  // continue | stop
   double silence_seconds = 2;             // a worker that is silent for this long is dead
   std::string numerics = "fast";          // fast | reproducible: same bits under any routing

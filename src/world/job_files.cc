@@ -14,12 +14,12 @@ namespace tenuto {
 
 namespace {
 
-// The contents travel in the job to every worker.
+// The most bytes of a content: the job is sent to every worker with it.
 constexpr size_t kMostContent = size_t{1} << 20;
 // Deep enough for both files.
 constexpr int kMostDepth = 4;
 
-// Takes the content of the file `path` into `content`; `key` names the setting.
+// Reads the file `path` into `content`; `key` is the name of the setting.
 Status take_file(const LoadedJob& loaded, const std::string& key, const std::string& path,
                  std::string& content) {
   if (path.empty()) return ok();

@@ -12,7 +12,7 @@ namespace {
 
 size_t at(int32_t index) { return static_cast<size_t>(index); }
 
-// One number for all workers of a pipeline, or one for each.
+// Repeats a single number for each worker of a pipeline; keeps a longer list.
 std::vector<double> spread(const std::vector<double>& times, int32_t workers) {
   return times.size() == 1 ? std::vector<double>(at(workers), times[0]) : times;
 }
@@ -25,7 +25,7 @@ Bytes message_of(const Job& job) {
   return {rows * job.model.width * kFloat};
 }
 
-// The model of a plan whose stages have these shares of their workers' times.
+// The model of a plan. A stage takes its share of the time of its worker.
 Model model_of(const Plan& plan, const WorkerTimes& times, const std::vector<TimeShare>& shares) {
   Model model;
   model.layers.resize(at(plan.stages.back().layer_end));
@@ -49,7 +49,7 @@ Model model_of(const Plan& plan, const WorkerTimes& times, const std::vector<Tim
 
 Model model_of(const Plan& plan, const WorkerTimes& times) {
   const auto workers = static_cast<int32_t>(times.forward.size());
-  std::map<WorkerId, TimeShare> by_holder;  // the first one: all its stages have the same share
+  std::map<WorkerId, TimeShare> by_holder;  // the first holder; all its stages have one share
   std::vector<TimeShare> shares;
   for (size_t s = 0; s < plan.stages.size(); ++s) {
     const WorkerId holder = plan.stages[s].holders.front();

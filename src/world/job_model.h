@@ -1,4 +1,4 @@
-// A job as the planner, the simulator and its paced devices see it: times and bytes.
+// Times and bytes of a job's layers, for the planner, the simulator and paced devices.
 #pragma once
 
 #include <vector>
@@ -9,20 +9,20 @@
 
 namespace tenuto {
 
-// Times of the workers of a pipeline in milliseconds, one for each worker; and the bytes of a
-// message and of the parameters of a stage.
+// The times of a pipeline's workers in milliseconds, one for each worker; the bytes of a message;
+// and the bytes of a stage's parameters.
 struct WorkerTimes {
   std::vector<double> forward, backward_input, backward_weight;
   Bytes message, parameters;
 };
 
-// The times as a model: a stage's times are given to its first layer. A worker's times are divided
-// evenly among its stages.
+// Makes a model of the times: a worker's times are divided evenly among its stages, and the first
+// layer of each stage gets all times of the stage.
 Model model_of(const Plan& plan, const WorkerTimes& times);
 
-// The model of a run. Paced devices: that of device.profile at parallel.micro_rows rows, or with
-// the times of [device]. Others: with the bytes alone, since op times are measured while the run
-// goes on.
+// The model of a run. For paced devices it has the times of device.profile at parallel.micro_rows
+// rows, or those of [device]. For other devices it has bytes only: op times are measured during the
+// run.
 //
 // Requires: with a profile, the plan has its layers
 Model job_model(const Job& job, const Plan& plan);

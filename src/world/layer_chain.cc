@@ -67,7 +67,7 @@ Status check_totals(const LayerChain& chain, const std::string& source) {
     return invalid(cat(source, ": expected a layer that takes time, found forward and backward ",
                        "times of 0 ms in every layer"));
   }
-  // Each layer may be a stage of its own.
+  // At worst each layer is a stage of its own, and each stage has two ops with this cost.
   double beside =
       2.0 * static_cast<double>(layers.size()) * static_cast<double>(chain.model.op.count());
   for (const Layer& layer : layers) beside += static_cast<double>(layer.update.count());

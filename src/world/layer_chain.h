@@ -29,10 +29,10 @@ struct LayerChain {
 //         `source` for the chains that check_totals refuses
 Result<LayerChain> chain_from_text(std::string_view text, const std::string& source);
 
-// Reads a file of any form: a chain, a graph (world/profile_graph.h), or a model file
-// (world/model_profile.h) at micro-batches of `rows` rows, 0 = the largest number that was
-// measured. The content tells which. The other two forms are of whole micro-batches: `rows` has no
-// meaning there.
+// Reads a file in one of three forms, which it recognizes by the content: a chain, a graph
+// (world/profile_graph.h) or a model file (world/model_profile.h). A model file is read at
+// micro-batches of `rows` rows, 0 = the largest number that was measured. The other two forms
+// describe whole micro-batches, so `rows` is ignored.
 Result<LayerChain> load_chain(const std::string& path, int32_t rows = 0);
 
 // Refuses a chain that no one can plan with: no layer, too many layers, no layer that takes time,

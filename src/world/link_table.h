@@ -1,4 +1,4 @@
-// What was measured of the links between all pairs of workers.
+// The measured rates and latencies of the links between all pairs of workers.
 #pragma once
 
 #include <cstdint>

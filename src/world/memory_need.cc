@@ -37,13 +37,13 @@ double moments_of(const Job& job) {
   return job.optimizer.kind == "adamw" ? 2 : job.optimizer.momentum > 0 ? 1 : 0;
 }
 
-// An activation between two stages.
+// The bytes of an activation that one stage sends to the next.
 double activation_of(const Job& job) {
   const double rows = job.parallel.micro_rows;
   return rows * (job.model.kind == "gpt" ? job.model.sequence : 1) * job.model.width * kFloat;
 }
 
-// What the backward of one micro-batch reads.
+// The bytes that a stage's backward of one micro-batch reads.
 double stash_of(const Job& job, const Stage& stage) {
   const double wide = activation_of(job);
   if (job.model.kind != "gpt") return wide * (stage.layer_end - stage.layer_first);
@@ -52,8 +52,8 @@ double stash_of(const Job& job, const Stage& stage) {
   return kKeptOfBlock * wide * std::max(0, blocks);
 }
 
-// How many micro-batches of a stage the worker holds at once, at least: in listed dispatch the most
-// between forward and input gradient, in ready dispatch those of the warm-up. 0 = it runs none.
+// The least number of micro-batches of a stage that the worker holds at its peak. Listed dispatch:
+// the most between forward and input gradient. Ready: those of the warm-up. 0 = it runs none.
 int32_t held_of(const Plan& plan, WorkerId worker, int32_t stage) {
   const auto w = static_cast<size_t>(worker.value);
   const bool listed = plan.dispatch == Dispatch::Listed;
@@ -69,7 +69,7 @@ int32_t held_of(const Plan& plan, WorkerId worker, int32_t stage) {
   return most;
 }
 
-// What a worker keeps for the backwards of stage `s` while it holds so many micro-batches.
+// The bytes that a worker keeps for the backwards of stage `s` with `held` micro-batches.
 double kept_of(const Job& job, const Plan& plan, int32_t s, int32_t held) {
   if (job.device.kind == "paced") return static_cast<double>(job.device.message_bytes);
   const Stage& stage = plan.stages[static_cast<size_t>(s)];

@@ -12,9 +12,9 @@ namespace tenuto {
 
 // Bytes of host memory that the workers need at least: for their processes; for each stage that
 // they hold, the parameters and the optimizer's state; for each stage that they run, the summed
-// gradient and what its micro-batches keep for their backwards, as many as are there at once before
-// the first backward can begin (of a stage that recomputes, their inputs and what one backward
-// makes again). A run takes more than that. An accelerator's memory is not counted.
+// gradient and the stash of the micro-batches that they hold at once (if the stage recomputes:
+// their inputs, and one stash while a backward runs). A run takes more than that. An accelerator's
+// memory is not counted.
 //
 // Requires: workers ascend
 double memory_of(const Job& job, const Plan& plan, const std::vector<WorkerId>& workers);

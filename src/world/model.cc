@@ -69,7 +69,7 @@ Bytes size_of_sum(Bytes parameters, Bytes tied, int16_t part) {
 
 Bytes chunk_size(Bytes size, int32_t count, int32_t chunk) {
   const auto edge = [&](int64_t c) {
-    // In two steps: size x c would overflow for large tensors in many chunks.
+    // Divides before it multiplies: size x c overflows for large tensors with many chunks.
     return size.count / count * c + size.count % count * c / count;
   };
   return {edge(int64_t{chunk} + 1) - edge(chunk)};

@@ -14,7 +14,7 @@ namespace tenuto {
 
 namespace {
 
-// The times in the list of a layer in the list of layers in the object.
+// The object has a list of layers; a layer has lists of times.
 constexpr int kMostDepth = 4;
 constexpr int32_t kMostRows = 1'000'000;
 constexpr size_t kMostMeasured = 1'000;
@@ -142,7 +142,7 @@ class ProfileReader {
   ModelProfile profile_;
 };
 
-// The time at `rows` rows, on lines through the measured ones.
+// The time at `rows` rows, by linear interpolation between the measured times.
 Duration time_at(const std::vector<int32_t>& measured, const std::vector<Duration>& times,
                  int32_t rows) {
   const auto nanoseconds = [&](size_t i) { return static_cast<double>(times[i].count()); };

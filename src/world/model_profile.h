@@ -21,22 +21,22 @@ struct LayerProfile {
   Duration update{};        // one optimizer step
   Bytes activation, stash;  // of one row: the output, and what is kept from forward to backward
   Bytes parameters;         // of its weights
-  Bytes optimizer;          // kept between steps beside the weights: sums, moments, back-ups
-  double spread = 0;        // of its times: the widest (upper - lower quartile) / median
+  Bytes optimizer;          // kept between steps besides the weights: sums, moments, back-ups
+  double spread = 0;        // the largest of its times' (upper - lower quartile) / median
 };
 
 // The layers, input side first.
 struct ModelProfile {
-  std::string name;           // what was measured, for readers
+  std::string name;           // of the model, for people
   std::vector<int32_t> rows;  // numbers of rows of a micro-batch that were measured, ascending
   std::vector<LayerProfile> layers;
   Duration op{};  // see Model::op
   Bytes tied;     // see Model::tied
 };
 
-// The model at micro-batches of `rows` rows. Times between two measured numbers of rows lie on the
-// line through them; before the first one and beyond the last one, on the line through the two next
-// to it, at least 0. If one number was measured, times are proportional to the rows.
+// The model at micro-batches of `rows` rows. Times are interpolated linearly between the measured
+// numbers of rows. Outside them, they are extrapolated from the two nearest, to at least 0. If only
+// one number was measured, times are proportional to the rows.
 //
 // Requires: rows >= 1
 Model model_at(const ModelProfile& profile, int32_t rows);

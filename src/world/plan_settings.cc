@@ -61,7 +61,7 @@ class Setter {
   const Status& status() const { return status_; }
 
  private:
-  // A plan that is given by a flag replaces what the job file says, as any flag does.
+  // A plan given by a flag replaces settings of the job file, but not settings given by flags.
   bool is_replaced(const std::string& origin) const { return by_flag_ && origin != "flag"; }
   static std::string place(const std::string& origin) {
     return origin == "flag" ? "--" : origin + ": ";

@@ -21,12 +21,12 @@ namespace {
 
 size_t at(int32_t index) { return static_cast<size_t>(index); }
 
-// How many layouts are begun with, and how many of their plans are changed.
+// The search starts from at most kLayouts layouts and improves the best kImproved plans.
 constexpr size_t kLayouts = 12, kImproved = 3;
 constexpr int32_t kMostChunks = 4;
-// The share of the step that several stages for each worker must save.
+// A plan with several stages on each worker must make the step shorter by at least this share.
 constexpr double kLeastGainOfChunks = 0.02;
-// Of more devices, single workers do not move, and pipelines are made of the given layouts alone.
+// With more devices, the search skips equal stages, moves of single workers, and pipelines.
 constexpr int32_t kChangedDevices = 512;
 
 class InTurnSearch {
@@ -57,7 +57,7 @@ class InTurnSearch {
       change_recomputation(found);
     }
     order();
-    // Both are looked at once more: the plan without the changes below may gain more by adapt().
+    // adapt() is tried on this plan too: it may gain more there than on the plan changed below.
     std::optional<Found> plain;
     if (!kept_.empty()) plain = kept_.front();
     if (settings_.effort.changes || settings_.pipelines) try_changes();
@@ -106,8 +106,8 @@ class InTurnSearch {
            pricer_.ops() - ops_before_ >= settings_.effort.ops || is_over(watch_);
   }
 
-  // Begins with stages of similar time and equally many holders. Whole micro-batches need more
-  // memory than rows that are split, so perhaps none of the given layouts fits.
+  // Starts from stages of similar time with equally many holders. This is needed when none of the
+  // given layouts fits: they split rows, and whole micro-batches need more memory.
   void try_equal_stages() {
     const int32_t devices = pricer_.problem().device_count();
     if (devices > kChangedDevices) return;
@@ -144,7 +144,7 @@ class InTurnSearch {
     if (moved) found.how += "; cuts moved";
   }
 
-  // Lets single stages recompute, or not recompute, while this shortens the step.
+  // Turns recomputation on or off, one stage at a time, while this shortens the step.
   void change_recomputation(Found& found) {
     bool better = pricer_.problem().memory_is_limited(), changed = false;
     while (better && !spent()) {
@@ -196,7 +196,7 @@ class InTurnSearch {
     if (moved) found.how += "; workers moved";
   }
 
-  // The devices in orders from which pipelines take neighbours.
+  // Orders of the devices. A pipeline, or a stage, takes devices that are neighbours in the order.
   std::vector<DeviceOrder> orders() const {
     const LayoutProblem& problem = pricer_.problem();
     std::vector<DeviceOrder> all{linkage_order(problem)};
@@ -208,7 +208,7 @@ class InTurnSearch {
     return all;
   }
 
-  // The best of the plans of equal pipelines with one or several stages for each worker.
+  // Finds the best plan of equal pipelines, with one or several stages on each worker.
   void try_pipelines() {
     const int32_t devices = pricer_.problem().device_count(), micros = settings_.layout.micros;
     std::optional<Found> best;
@@ -223,7 +223,7 @@ class InTurnSearch {
     }
     if (!best) return;
     move_cuts(*best);
-    // When a worker with several stages is lost, the others cannot take over its work.
+    // Such a plan must gain more: if a worker with several stages is lost, no other can replace it.
     const double least = best->it.form.chunks > 1 ? kLeastGainOfChunks : 0;
     if (to_milliseconds(best->it.step) < (1 - least) * to_milliseconds(best_step()))
       kept_.insert(kept_.begin(), std::move(*best));
@@ -233,7 +233,7 @@ class InTurnSearch {
                 std::optional<Found>& best) {
     const LayoutProblem& problem = pricer_.problem();
     const Layers all{0, problem.layer_count()};
-    // Some worker has an equal share of the work of its pipeline or more.
+    // In each pipeline, some worker does at least an equal share of the work.
     const double share = (problem.forward(all) + problem.backward(all)) *
                          (settings_.layout.micros / pipelines) / workers;
     double fastest = 0;
@@ -242,8 +242,8 @@ class InTurnSearch {
     }
     const Duration beaten = best ? std::min(best->it.step, best_step()) : best_step();
     if (from_nanoseconds(share / fastest) >= beaten) return;
-    // One stage for each worker is among the layouts whose holders share micro-batches, unless
-    // those are not wanted.
+    // Plans with one stage on each worker were tried before, with holders that share micro-batches.
+    // Only a search for pipelines alone has not tried them.
     const int32_t least = settings_.pipelines ? 1 : 2;
     for (int32_t chunks = least; chunks <= (workers > 1 ? kMostChunks : 1); ++chunks) {
       if (workers * chunks > problem.layer_count()) break;
@@ -262,9 +262,9 @@ class InTurnSearch {
     }
   }
 
-  // The layout with `stages` stages of similar time, which stand on `workers` workers of each
-  // pipeline in turn. The workers of a pipeline are neighbours in the order, or (`apart`) those of
-  // a stage are.
+  // Makes `stages` stages of similar time and deals them out in turn to the `workers` workers of
+  // each pipeline. Neighbours in the order are the workers of a pipeline or, if `apart`, the
+  // holders of a stage.
   std::optional<Layout> grid_layout(const DeviceOrder& order, int32_t pipelines, int32_t stages,
                                     int32_t workers, bool apart) const {
     const LayoutProblem& problem = pricer_.problem();
@@ -287,8 +287,8 @@ class InTurnSearch {
     return layout;
   }
 
-  // True when no worker holds more micro-batches than its limit in `before` allows. Other orders
-  // have limits of their own, and know nothing of the devices' memory.
+  // True when no worker holds more micro-batches than its limit in `before` allows. adapt() gives a
+  // new order its own limits, which do not consider the memory of the devices.
   bool keeps_memory(const Plan& plan, const Plan& before) const {
     if (!pricer_.problem().memory_is_limited()) return true;
     PriceOptions options = pricer_.pricing();
@@ -302,7 +302,7 @@ class InTurnSearch {
     return true;
   }
 
-  // Lets adapt() look for another order of ops and another routing of a plan.
+  // Uses the plan that adapt() finds, with another order of ops and routing, if it is faster.
   Status adapt_plan(Found& found) {
     if (is_over(watch_)) return ok();
     AdaptOptions options;

@@ -16,23 +16,23 @@
 
 namespace tenuto {
 
-// How much a search for a plan that trains may try.
+// Limits for the search for a plan that trains.
 struct InTurnEffort {
-  int64_t priced = 600;  // plans, while cuts move; then as many again while workers move, and as
-                         // many again with several stages for each worker
-  double ops = 40e6;     // of priced plans, in each of these three parts
-  bool changes = true;   // no: only cuts move
+  int64_t priced = 600;  // plans priced while cuts move; the same number again while workers move,
+                         // and again for equal pipelines
+  double ops = 40e6;     // ops of all priced plans, in each of these three parts
+  bool changes = true;   // false: workers do not move; pipelines only if the settings ask for them
 };
 
 // What a plan is made for.
 struct InTurnSettings {
   LayoutSettings layout;
-  std::optional<bool> split_backward;  // nothing: whichever is faster
-  bool tied = false;                   // first and last stage share a weight
+  std::optional<bool> split_backward;  // no value: the faster of the two
+  bool tied = false;                   // the first and the last stage share a weight
   std::string all_reduce = "ring";     // see plan/lower.h
   int32_t evaluation_micros = 0;
-  bool pipelines = false;  // only plans of equal pipelines by fixed lists, none of which runs
-                           // micro-batches of another one: what other frameworks can run
+  bool pipelines = false;  // only equal pipelines that run fixed lists, each with its own
+                           // micro-batches: plans that other frameworks can run
   InTurnEffort effort;
 };
 
@@ -46,12 +46,12 @@ struct InTurnPlan {
 };
 
 // Makes a plan of each of these layouts, the best ones of search_layout(), prices it, and changes
-// the best ones while this shortens the step: cuts move, workers go to other stages or change
-// places with others, stages are joined and divided, micro-batches in flight become more, backwards
-// are split, workers get several stages each, and adapt() changes the order of ops. In contrast to
-// layouts with split rows, the replicas of a stage do not shorten the way of a single micro-batch,
-// and a faster replica takes more micro-batches. Deterministic, unless the watch ends it; then it
-// returns the best so far.
+// the best ones while this shortens the step. The changes are: moving cuts, moving workers between
+// stages, joining and dividing stages, recomputation, more micro-batches in flight, split
+// backwards, several stages on each worker, and another order of ops from adapt(). Unlike in
+// layouts with split rows, replicas of a stage do not make a single micro-batch faster; but a
+// faster replica takes more micro-batches. Deterministic, unless the watch ends it: then it returns
+// the best plan so far.
 //
 // Requires: layouts of this model and cluster
 // Errors:   Infeasible/Job  no plan fits into the memory

@@ -10,7 +10,7 @@ namespace tenuto {
 namespace {
 
 constexpr size_t kAllPairs = 16;     // stages
-constexpr int32_t kMostShifts = 64;  // of cuts after one change
+constexpr int32_t kMostShifts = 64;  // shifts of cuts after one change
 
 class Changes {
  public:
@@ -57,7 +57,7 @@ class Changes {
 
   int32_t kind_of(WorkerId worker) const { return kinds_.kind(pricer_.problem().device(worker)); }
 
-  // The first worker of each kind among these.
+  // The first of these workers of each kind of device.
   std::vector<WorkerId> one_of_each(const std::vector<WorkerId>& workers) const {
     std::set<int32_t> kinds;
     std::vector<WorkerId> some;
@@ -124,8 +124,8 @@ class Changes {
     take(std::move(changed));
   }
 
-  // In the middle of its layers and of its workers, in both sequences; a single worker gets one
-  // that is idle beside it.
+  // Divides the layers and the workers of a stage in halves, and tries both ways to assign them. If
+  // the stage has one worker, an idle worker joins it.
   void divide(size_t stage) {
     const Stage& whole = layout_[stage];
     if (whole.layer_end - whole.layer_first < 2) return;
@@ -152,7 +152,7 @@ class Changes {
   const DeviceKinds& kinds_;
   const Layout& layout_;
   const TakeLayout& take_;
-  std::vector<WorkerId> idle_;  // one of each kind
+  std::vector<WorkerId> idle_;  // one of each kind of device
   bool going_ = true;
 };
 

@@ -1,4 +1,4 @@
-// Changes of a layout by one worker, one pair of workers, one stage.
+// Lists the layouts that one small change makes of a given layout.
 #pragma once
 
 #include <functional>
@@ -8,16 +8,16 @@
 
 namespace tenuto {
 
-// Takes a layout; false ends the enumeration.
+// Receives a layout. Returns false to end the enumeration.
 using TakeLayout = std::function<bool(const Layout&)>;
 
-// The layouts that differ from `layout` by one change: a worker goes to another stage, becomes idle
-// or gets a stage; two workers of different stages change places; two neighbouring stages become
-// one; a stage becomes two. Of exchangeable devices one is moved. After each change the cuts are
-// shifted while this lowers InTurnPricer::least_step(). Every stage keeps a worker and a layer, and
-// has no more workers than there are micro-batches.
+// Enumerates the layouts that differ from `layout` by one change: a worker goes to another stage,
+// becomes idle or gets a stage; a worker changes places with one of another stage or an idle one;
+// two neighbouring stages become one; a stage becomes two. Of several equal devices one is
+// moved. After each change, cuts are shifted while this lowers InTurnPricer::least_step(). Every
+// stage keeps a worker and a layer, and has no more workers than there are micro-batches.
 //
-// Cost: with at most 16 stages all pairs of stages; else neighbouring stages only
+// Cost: with at most 16 stages, it tries all pairs of stages; with more, neighbours only
 void each_change(const InTurnPricer& pricer, const DeviceKinds& kinds, const Layout& layout,
                  const TakeLayout& take);
 

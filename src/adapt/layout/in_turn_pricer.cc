@@ -16,7 +16,7 @@ namespace {
 size_t at(int32_t index) { return static_cast<size_t>(index); }
 
 constexpr int32_t kMostAhead = 2;
-// A form whose step is longer than that to beat by more than this is not tried in other forms.
+// near_form() tries other forms only if the step is at most this multiple of the step to beat.
 constexpr double kNear = 1.04;
 
 std::vector<bool> splits_of(const Model& model, const InTurnSettings& settings) {
@@ -40,7 +40,7 @@ InTurnPricer::InTurnPricer(const Model& model, const Cluster& cluster,
   for (const Worker& worker : cluster.workers) speed_.push_back(worker.speed);
 }
 
-// The times of a stage's holders for a whole micro-batch, and how often one can end.
+// A stage's times for a whole micro-batch on its slowest holder, and its time per micro-batch.
 InTurnPricer::Pace InTurnPricer::pace_of(const Stage& stage) const {
   const Layers layers{stage.layer_first, stage.layer_end};
   double slowest = speed_[at(stage.holders.front().value)], all = 0;
@@ -52,7 +52,7 @@ InTurnPricer::Pace InTurnPricer::pace_of(const Stage& stage) const {
   return {forward / slowest, backward / slowest, (forward + backward) / all};
 }
 
-// The time of one transfer over a boundary, by its slowest link.
+// The time of one transfer between two stages over the slowest link between their holders.
 double InTurnPricer::transfer(const Stage& from, const Stage& to) const {
   const double bytes = problem_.cut(to.layer_first);
   double longest = 0;
@@ -66,9 +66,9 @@ double InTurnPricer::transfer(const Stage& from, const Stage& to) const {
   return longest;
 }
 
-// How many micro-batches each stage has in flight. A stage wants so many that none waits: its round
-// trip over the period, and `ahead` more for each holder, so that the next one is there when a
-// holder is free. It has at most as many as fit into the memory of its holders.
+// How many micro-batches each stage has in flight. To keep all stages busy, a stage needs its round
+// trip time divided by the period. `ahead` adds more for each holder, so that the next micro-batch
+// is there when a holder becomes free. The memory of the holders limits the number.
 InTurnPricer::Flight InTurnPricer::in_flight(const Layout& layout, int32_t ahead) const {
   const size_t count = layout.size();
   std::vector<Pace> paces;
@@ -108,8 +108,8 @@ int32_t InTurnPricer::fitting_micros(const Stage& stage) const {
   return static_cast<int32_t>(std::min(1e9, least * static_cast<double>(stage.holders.size())));
 }
 
-// The layout in which the stages that are short of memory recompute, if that lets them have more
-// micro-batches in flight.
+// The layout after turning on recomputation in the stages that are short of memory, where this
+// allows more micro-batches in flight.
 Layout InTurnPricer::frugal(const Layout& layout) const {
   Layout changed = layout;
   for (const size_t n : in_flight(layout, 0).tight) {
@@ -119,10 +119,10 @@ Layout InTurnPricer::frugal(const Layout& layout) const {
   return changed;
 }
 
-// Whether the chunks of every worker fit together, each micro-batch as large as that of the largest
-// chunk.
+// Whether all chunks of every worker fit into its memory together. Every micro-batch is counted at
+// the size that it has in the worker's largest chunk.
 bool InTurnPricer::chunks_fit(const Plan& plan, const Layout& layout) const {
-  std::vector<HeldBytes> all(plan.schedule.lists.size());  // of each worker
+  std::vector<HeldBytes> all(plan.schedule.lists.size());  // by worker
   for (const Stage& stage : layout) {
     const HeldBytes held = held_bytes(problem_, stage);
     for (const WorkerId holder : stage.holders) {
@@ -171,7 +171,7 @@ std::optional<InTurnCandidate> InTurnPricer::priced_as(const Layout& layout,
   return InTurnCandidate{layout, form, std::move(plan).value(), timeline.value().makespan};
 }
 
-// All forms with so many chunks.
+// All forms with this number of chunks.
 std::vector<InTurnForm> InTurnPricer::forms(int32_t chunks) const {
   std::vector<InTurnForm> all;
   for (const bool split : splits_) {
@@ -200,7 +200,7 @@ std::optional<InTurnCandidate> InTurnPricer::near_form(const Layout& layout, InT
   return !best || (other && other->step < best->step) ? other : best;
 }
 
-// The same for a layout whose stages recompute as it says.
+// near_form() without changes to which stages recompute.
 std::optional<InTurnCandidate> InTurnPricer::near_form_as_is(const Layout& layout, InTurnForm form,
                                                              Duration near) {
   std::optional<InTurnCandidate> best = priced_as(layout, form);
@@ -215,7 +215,7 @@ std::optional<InTurnCandidate> InTurnPricer::near_form_as_is(const Layout& layou
 
 Duration InTurnPricer::least_step(const Layout& layout) const {
   const double micros = settings_.layout.micros;
-  // With a split backward the way back may be shorter than the whole backwards.
+  // With a split backward, a micro-batch need not wait for whole backwards on its way back.
   const bool back = !splits_.back();
   double least = 0, before = 0;
   for (const Stage& stage : layout) {
@@ -234,7 +234,7 @@ Duration InTurnPricer::least_step(const Layout& layout) const {
   return from_nanoseconds(std::floor(least));
 }
 
-// All work on all devices, and the way of one micro-batch on the fastest.
+// The larger of two times: all work on all devices, and one micro-batch on the fastest device.
 Duration InTurnPricer::lower_bound() const {
   const Layers all{0, problem_.layer_count()};
   const double work = problem_.forward(all) + problem_.backward(all);

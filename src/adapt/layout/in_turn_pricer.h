@@ -14,9 +14,9 @@ namespace tenuto {
 struct InTurnForm {
   bool split_backward = false;
   int32_t ahead = 0;    // more micro-batches in flight than the round trip needs, for each holder
-  bool listed = false;  // of a plan with chunks: by lists that do not change
-  int32_t chunks = 0;  // 0 = holders of a stage share its micro-batches; else the layout is that of
-                       // make_looped_plan() with so many stages of each worker
+  bool listed = false;  // only with chunks: the workers run fixed lists
+  int32_t chunks = 0;   // 0 = the holders of a stage share its micro-batches; else a plan of
+                        // make_looped_plan() with this many stages on each worker
   bool operator==(const InTurnForm&) const = default;
 };
 
@@ -35,37 +35,37 @@ class InTurnPricer {
   InTurnPricer(const Model& model, const Cluster& cluster, const InTurnSettings& settings,
                Watch* watch);
 
-  // The best plan of a layout in all forms without chunks; nothing when none fits.
+  // The best plan of a layout in all forms without chunks; no value if none fits.
   std::optional<InTurnCandidate> best_of(const Layout& layout);
-  // The best plan of a layout: in this form, and in all forms with as many chunks if that comes
-  // near `near`, the step to beat. Without chunks, the stages that are short of memory may
-  // recompute. Nothing when it does not fit.
+  // Prices a layout in this form. If the step comes near `near`, the step to beat, also prices all
+  // other forms with the same number of chunks. Without chunks, also tries recomputation in stages
+  // that are short of memory. Returns the best plan; no value if none fits.
   std::optional<InTurnCandidate> near_form(const Layout& layout, InTurnForm form, Duration near);
-  // No plan of the layout without chunks has a shorter step. Cost: linear in its holders.
+  // A lower bound: no plan of the layout without chunks is faster. Cost: linear in its holders.
   Duration least_step(const Layout& layout) const;
-  // No plan of the model on this cluster has a shorter step.
+  // A lower bound: no plan of the model on this cluster has a shorter step.
   Duration lower_bound() const;
 
-  // How plans are priced.
+  // The options with which plans are priced.
   PriceOptions pricing() const;
   // The model and cluster in the form that searches need.
   const LayoutProblem& problem() const { return problem_; }
-  // Whether backwards may be split, or must be.
+  // The choices for split_backward that are tried: false, true or both.
   const std::vector<bool>& splits() const { return splits_; }
   // How many plans were priced.
   int64_t priced() const { return priced_; }
-  // How many ops they have together.
+  // The total number of ops of these plans.
   double ops() const { return ops_; }
 
  private:
   struct Pace {
     double forward = 0, backward = 0;  // by the slowest holder
-    double period = 0;                 // of all holders together
+    double period = 0;                 // per micro-batch, by all holders together
   };
   struct Flight {
     std::vector<int32_t> count;  // micro-batches in flight at each stage
-    std::vector<size_t> tight;   // the stages that have too little memory for those that they want
-    bool fits = true;            // each holder has memory for one
+    std::vector<size_t> tight;   // stages whose memory is too small for the number that they want
+    bool fits = true;            // each holder has memory for one micro-batch
   };
   Pace pace_of(const Stage& stage) const;
   double transfer(const Stage& from, const Stage& to) const;

@@ -133,26 +133,26 @@ double bottleneck(const LayoutLoads& loads);
 // No schedule of these loads is shorter. Cost: linear in the number of stages.
 double least_makespan(const LayoutLoads& loads);
 
-// The backward of a whole micro-batch on one device of speed 1, with the forward that a stage which
-// recomputes runs before it.
+// The backward time of a whole micro-batch on one device of speed 1. If the stage recomputes, this
+// includes the forward that it runs again.
 double backward_of(const LayoutProblem& problem, const Stage& stage);
 
 // What a stage holds in memory, for whole micro-batches.
 struct HeldBytes {
   double state = 0;  // weights, gradient and optimizer state
-  double once = 0;   // while a pass runs: what a stage that recomputes makes again
-  double each = 0;   // for each micro-batch in flight: the stash, or the input of the stage
+  double once = 0;   // while a pass runs: the stash, if the stage recomputes
+  double each = 0;   // for each micro-batch in flight: the stash, or the input if it recomputes
 };
 
-// The bytes that the plan of this stage needs.
+// The bytes that this stage needs.
 HeldBytes held_bytes(const LayoutProblem& problem, const Stage& stage);
 
 // The memory that each replica of a stage needs when `in_flight` micro-batches are between the
 // start of their forward and the end of their backward, with rows split over the replicas.
 double stage_memory(const LayoutProblem& problem, const Stage& stage, int32_t in_flight);
 
-// For each stage, with how many micro-batches in flight it fits into memory; empty when memory is
-// unlimited.
+// For each stage, the largest number of micro-batches in flight that fits into memory. Empty when
+// memory is unlimited.
 std::vector<int32_t> most_in_flight(const LayoutProblem& problem, const Layout& layout);
 
 // A layout in which some stage needs more memory than one of its devices has.

@@ -11,17 +11,17 @@ namespace tenuto {
 namespace {
 
 constexpr double kNone = std::numeric_limits<double>::infinity();
-// Stages that are looked at in the programs of one search, at most, before it takes equal numbers
-// of replicas and two orders of the devices instead of all.
+// The most candidate stages that the programs of one search may try with all numbers of replicas. A
+// larger search takes equal numbers of replicas only, and two orders of the devices.
 constexpr double kMostSteps = 5e7;
 constexpr size_t kShapes = 48;
 
 size_t at(int32_t index) { return static_cast<size_t>(index); }
 
-// The program for one order of the devices, cut into units that a stage takes as a whole.
+// The dynamic program for one order of the devices. A stage takes whole units of `unit` devices.
 class RecomputingProgram {
  public:
-  // `most_units`: of one stage.
+  // `most_units`: the most units that one stage may take.
   RecomputingProgram(const LayoutProblem& problem, const std::vector<int32_t>& order, int32_t unit,
                      int32_t most_units)
       : problem_(problem),
@@ -30,7 +30,7 @@ class RecomputingProgram {
         unit_count_(static_cast<int32_t>(order.size()) / unit),
         most_units_(most_units) {}
 
-  // The layout with `count` stages whose busiest stage has the least load; empty when none fits.
+  // Finds the layout with `count` stages whose busiest stage has least load; empty if none fits.
   Layout run(int32_t count) {
     count_ = count;
     states_.assign(at(count + 1) * at(layers() + 1) * at(unit_count_ + 1), {});
@@ -50,7 +50,7 @@ class RecomputingProgram {
   }
 
  private:
-  // The first stages, which end behind some layers and units; the last of them begins at `first`.
+  // A layout of some first stages. `first` and `units`: the layer and unit where the last begins.
   struct State {
     double load = kNone;
     int32_t first = 0, units = 0;
@@ -62,11 +62,11 @@ class RecomputingProgram {
     return states_[(at(n) * at(layers() + 1) + at(layers_end)) * at(unit_count_ + 1) + at(units)];
   }
 
-  // Adds stage n, which begins behind these layers and units, with all ends that fit.
+  // Adds stage n after layout (n, first, begin), with every end at which it fits.
   void extend(int32_t n, int32_t first, int32_t begin) {
     const double before = state(n, first, begin).load;
     const int32_t in_flight = std::min(problem_.settings().micros, count_ - n);
-    const int32_t behind = count_ - n - 1;  // stages that need a layer and a unit each
+    const int32_t behind = count_ - n - 1;  // later stages: each needs a layer and a unit
     double memory = kNone, speed = kNone;
     for (int32_t end = begin + 1; end <= std::min(begin + most_units_, unit_count_ - behind);
          ++end) {
@@ -88,8 +88,8 @@ class RecomputingProgram {
     }
   }
 
-  // Whether the stage fits; lets it recompute if it does not fit otherwise. A longer stage never
-  // needs less.
+  // Whether the stage fits into memory. Turns recomputation on if it does not fit without. A stage
+  // with more layers never needs less memory.
   bool fits(Stage& stage, int32_t in_flight, double replicas, double memory) const {
     for (const bool recompute : {false, true}) {
       stage.recompute = recompute;
@@ -123,8 +123,8 @@ class RecomputingProgram {
   std::vector<State> states_;
 };
 
-// Orders of the devices: all that differ in memory and speed if these are at most `most`; else
-// those with the most memory first, and the order of their numbers.
+// Orders of the devices. If at most `most` orders differ in memory or speed: all of these. If more:
+// two orders, by number, and with the largest memory first.
 std::vector<std::vector<int32_t>> orders_of(const LayoutProblem& problem, double most) {
   std::vector<int32_t> order(at(problem.device_count()));
   std::iota(order.begin(), order.end(), 0);
@@ -148,7 +148,7 @@ std::vector<size_t> replicas_of(const Layout& layout) {
   return replicas;
 }
 
-// Keeps the best layout of each shape.
+// Keeps the best layout of each shape (numbers of replicas of the stages).
 class Shapes {
  public:
   explicit Shapes(const LayoutProblem& problem) : problem_(problem) {}
@@ -200,7 +200,7 @@ std::optional<LayoutSearch> search_recomputing(const LayoutProblem& problem, Wat
   begin_part(watch, "letting stages recompute");
   const int32_t devices = problem.device_count(), layers = problem.layer_count();
   const int32_t most = std::min(devices, layers);
-  // Of one order with any numbers of replicas.
+  // For one order of the devices with any numbers of replicas.
   const double steps = 1.0 * most * layers * layers * devices * devices / 4;
   const bool any = steps <= kMostSteps;
   const std::vector<std::vector<int32_t>> orders = orders_of(problem, any ? kMostSteps / steps : 2);

@@ -36,9 +36,9 @@ struct LayoutSearch {
 // devices, forwards and backwards, and the layouts of all other planners (of MinCut only where that
 // is quick); simulates those whose least_makespan() is near the best so far or below it; then
 // changes the best ones (moves of cuts, devices, stages) and their order of ops while this shortens
-// the step. Instead, a small problem is searched completely. In these layouts no stage recomputes;
-// only when none of them fits into memory, layouts in which some do (search_recomputing()). Ends
-// when the effort is spent or lower_bound is reached. Deterministic, unless the watch ends it; then
+// the step. A small problem is searched completely instead. No stage of these layouts recomputes;
+// only if none of them fits into memory, search_recomputing() finds layouts whose stages do. Ends
+// when the effort is spent or lower_bound is reached. Deterministic, unless the watch ends it: then
 // it returns the best so far.
 //
 // Cost:   some 0.6 s for up to 64 devices and 200 layers, and for 4,096 devices in whole nodes; in
