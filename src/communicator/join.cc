@@ -213,8 +213,8 @@ Result<std::unique_ptr<ReadyServer>> start_ready_server(UcxSettings wire, Hello 
   return ReadyServer::make(make_wire, members);
 }
 
-// Ends the wire if the members do not meet: messages that have not ended use the meeting's memory
-// until the wire is gone.
+// Destroys the transport if the members do not meet: until then its unfinished messages use memory
+// of the Meeting, which ends with this function.
 template <class Wire>
 Status meet_over(const JoinSettings& settings, std::unique_ptr<Wire>& wire, Mailbox& mailbox,
                  const Address& desk) {

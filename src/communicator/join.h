@@ -62,10 +62,10 @@ class Joined {
 //         Disconnected   somebody was lost meanwhile, or nobody can listen there
 Result<std::unique_ptr<Joined>> join(const JoinSettings& settings);
 
-// Meets the others over a wire that is there already: worker p on it is the member at place p, and
-// the member at place 0 listens where the wire does. Returns when every two members are connected.
-// After an error the wire is gone. `group`, `token`, `host` and `wire` of the settings are not
-// read.
+// Connects this member with all others over a transport that exists already. Worker p of the
+// transport is the member at place p; the member at place 0 listens at its transport's address.
+// Returns when every two members are connected. After an error `wire` is null. Does not read
+// `group`, `token`, `host` and `wire` of the settings.
 //
 // Errors: as join
 Status meet(const JoinSettings& settings, std::unique_ptr<Transport>& wire, Mailbox& mailbox);

@@ -19,47 +19,47 @@ namespace tenuto {
 namespace {
 
 constexpr WorkerId kHub{0};
-// Round trips, and how many of them come first and do not count.
+// The number of round trips, and how many of them, the first ones, are not counted.
 constexpr int32_t kPings = 48, kPingWarmUps = 8;
-// A message of a batch has at least so many bytes, and at most so many.
+// The least and the largest size of a message.
 constexpr int64_t kLeastBytes = 16 << 10, kMostBytes = 4 << 20;
-// Messages of a large batch. A small one has one message.
+// The number of messages in a large batch. A small batch has one message.
 constexpr int32_t kBatch = 5;
-// Messages grow until a large batch takes this long.
+// The receiver asks for larger messages until a large batch takes this long, or up to kMostBytes.
 constexpr Duration kLeastTime = std::chrono::milliseconds(20);
-// How often each batch is measured.
+// How many times each batch is measured.
 constexpr int32_t kRepeats = 7;
-// What each member of a ring sends takes about so long, in so many messages, so often.
+// Each member of a ring sends for about this time, in this many messages, this many times.
 constexpr double kRingSeconds = 0.05;
 constexpr int32_t kRingMessages = 8, kRingRepeats = 3;
-// How long a wait of the hub may last.
+// How long the hub waits at most for a transport call to end.
 constexpr Duration kSilence = std::chrono::seconds(60);
-// How long calls that are under way are waited for after an error.
+// How long the program waits, after an error, for transport calls that have not ended.
 constexpr Duration kRetire = std::chrono::seconds(5);
 
-// Names of messages; the tag also has the number of the round, and of the message.
+// Kinds of messages. The tag of a message also has the numbers of the round and of the message.
 enum Name : uint64_t { kCommand, kReport, kPing, kPong, kGo, kData };
 
 Tag tag_of(int64_t round, Name name, int64_t number = 0) {
   return {-2, round, (static_cast<uint64_t>(number) << 4) | name};
 }
 
-// What the hub tells a worker; each is sent as it is in memory.
+// What the hub tells a worker to do. Command, Report and Go are sent as they are in memory.
 enum class Task : int32_t { Nothing, Pair, Ring, End };
 struct Command {
   Task task = Task::Nothing;
-  int32_t begins = 0;        // Pair: this worker sends the pings and then receives first
+  int32_t begins = 0;        // Pair: 1 = this worker sends the pings, and receives first
   int32_t to = 0, from = 0;  // places of the peers; Pair: both the same
-  int64_t bytes = 0;         // Ring: of a message
+  int64_t bytes = 0;         // Ring: size of one message
 };
 struct Report {
-  int64_t latency = 0;  // ns; Pair: measured by the one that begins
-  double rate = 0;      // bytes/s of what came in
+  int64_t latency = 0;  // ns; Pair: only the worker that sends the pings measures it
+  double rate = 0;      // bytes/s of the messages that this worker received
   double spread = 0;
 };
 struct Go {
   int64_t bytes = 0;
-  int32_t count = 0, unused = 0;  // of messages; 0 = all is measured
+  int32_t count = 0, unused = 0;  // number of messages; 0 = this direction is measured
 };
 
 template <class Form>
@@ -73,8 +73,8 @@ std::span<std::byte> buffer_of(Form& form) {
   return std::as_writable_bytes(std::span(&form, 1));
 }
 
-// The calls of one measurement. None is under way after the destructor, so that their memory may
-// end behind it.
+// The transport calls of one measurement. The destructor waits until all of them have ended, but at
+// most kRetire, because they use memory that the caller frees afterwards.
 class Calls {
  public:
   // A wait lasts `silence` at most, and not beyond `end`.
@@ -101,14 +101,14 @@ class Calls {
     const Ticket ticket = fresh_ticket();
     return opened(from, ticket, transport_.recv(from, tag, bytes, ticket));
   }
-  // Waits for the end of a call, and returns when it was.
+  // Waits until a call has ended, and returns the time at which it ended.
   Result<Duration> wait(Ticket ticket) {
     while (!failed_ && open_.contains(ticket)) hear();
     if (failed_) return *failed_;
     const auto found = ended_.find(ticket);
     return found == ended_.end() ? Duration{} : found->second;
   }
-  // Waits for the ends of all calls.
+  // Waits until all calls have ended.
   Status wait_all() {
     while (!failed_ && !open_.empty()) hear();
     return failed_ ? Status(*failed_) : ok();
@@ -158,7 +158,7 @@ class Calls {
 
 double seconds_of(Duration time) { return to_milliseconds(time) / 1000; }
 
-// One worker's part of a command.
+// Executes one command at one worker.
 class Probe {
  public:
   Probe(Transport& transport, Mailbox& mailbox, Duration silence, int64_t round,
@@ -222,7 +222,7 @@ class Probe {
 
   Tag tag(Name name, int64_t number) const { return tag_of(round_, name, number); }
 
-  // From `begin` to the last arrival.
+  // The time from `begin` until the last of the messages has arrived.
   static Result<Duration> last_of(Calls& calls, const std::vector<Ticket>& arrivals,
                                   Duration begin) {
     Duration last{};
@@ -269,7 +269,7 @@ class Probe {
     return calls.wait_all();
   }
 
-  // Receives batches, each of which it asks for.
+  // Asks the peer for one batch after another, and receives them.
   Status receive(WorkerId peer) {
     std::vector<Duration> one, several;
     int64_t bytes = kLeastBytes;
@@ -286,7 +286,7 @@ class Probe {
       several.push_back(all.value());
     }
     if (const auto ended = batch(peer, 0, 0); !ended.ok()) return ended.error();
-    // Other programs of the machine make a batch longer, never shorter.
+    // Takes the lower quartiles: other programs on the machine can only make a batch longer.
     const Duration more = quantile(several, 0.25) - quantile(one, 0.25);
     report_.rate = static_cast<double>(bytes) * (kBatch - 1) / std::max(1e-9, seconds_of(more));
     report_.spread = seconds_of(quantile(several, 0.75) - quantile(several, 0.25)) /
@@ -341,7 +341,7 @@ class Probe {
   const int64_t round_;
   const Command command_;
   std::vector<std::byte> in_;
-  int64_t messages_ = 0, batches_ = 0;  // that were asked for
+  int64_t messages_ = 0, batches_ = 0;  // that this worker has asked for
   Report report_;
 };
 
@@ -349,9 +349,9 @@ WorkerId place_of(WorkerId worker) { return {worker.value + 1}; }
 
 using Pairs = std::vector<std::pair<WorkerId, WorkerId>>;
 
-// The pairs of round `round` of a tournament: one stays, the others move on by one seat a round.
+// The pairs of a round-robin round: worker 0 keeps its seat, all others move by one seat per round.
 Pairs pairs_of(int32_t workers, int32_t round) {
-  const int32_t seats = workers + workers % 2;  // with an odd number, one of a pair is nobody
+  const int32_t seats = workers + workers % 2;  // with an odd number of workers, one seat is empty
   std::vector<int32_t> order(static_cast<size_t>(seats));
   for (int32_t s = 1; s < seats; ++s) {
     order[static_cast<size_t>(s)] = 1 + (s - 1 + round) % (seats - 1);
@@ -369,7 +369,7 @@ Pairs pairs_of(int32_t workers, int32_t round) {
 
 }  // namespace
 
-// A command for each worker.
+// One round: the hub sends one command to each worker, and each reports back, except after End.
 class LinkHub::Round {
  public:
   explicit Round(LinkHub& hub) : hub_(hub), commands_(static_cast<size_t>(hub.workers_)) {}

@@ -1,10 +1,10 @@
-// Measures the links between workers. A hub, which is no worker, tells two workers at a time to
-// send each other messages, and collects what they measured. The hub is at place 0 of a meeting
-// (join.h), worker w at place w + 1.
+// Measures the links between workers. A hub, which is not a worker, tells pairs of workers to send
+// messages to each other, and collects what they measured. The hub is the member at place 0
+// (join.h), and worker w is the member at place w + 1.
 //
-// The rate of a direction is the difference of two times at the receiver, of one message and of
-// several of the same size: latency, and what a shaped link lets pass at once after a pause, are in
-// both. The latency is half of a round trip of 8 bytes.
+// For the rate of a direction, the receiver measures the time of one message and of several of the
+// same size, and divides the bytes of the additional ones by the difference. So the latency and the
+// first burst of a shaped link do not count. The latency is half of a round trip of 8 bytes.
 #pragma once
 
 #include <cstdint>
@@ -18,26 +18,26 @@
 
 namespace tenuto {
 
-// The hub. Every word of it goes to all workers.
+// The hub. In every round it sends one command to each worker.
 class LinkHub {
  public:
-  // Transport and mailbox are connected with all workers, and outlive this. What is not measured
-  // at `end`, on the monotonic clock, fails. `watch` counts the pairs; may be null.
+  // The transport is connected with all workers; it and the mailbox must outlive the hub. Measuring
+  // fails if it lasts beyond `end`, on the monotonic clock. `watch` counts the pairs; may be null.
   LinkHub(Transport& transport, Mailbox& mailbox, int32_t workers, Duration end, Watch* watch)
       : transport_(transport), mailbox_(mailbox), workers_(workers), end_(end), watch_(watch) {}
 
-  // Measures all pairs, in rounds in which every worker is in one pair at most.
+  // Measures all pairs, in rounds. In a round every worker is in one pair at most.
   //
-  // Errors: Timeout/Job          not all was measured before the end
-  //         Disconnected/Worker  a worker is lost; the sentence names it
+  // Errors: Timeout/Job          a pair was not measured before `end`, or a worker did not answer
+  //         Disconnected/Worker  a worker is lost; the message names it
   Result<LinkTable> measure_pairs();
-  // Each of the workers sends to the next one and the last to the first, all at once. Returns the
-  // rate of the slowest, in bytes per second. `pairs` says how much is to be sent. Errors as
-  // measure_pairs.
+  // At the same time each worker of `ring` sends to the next one, and the last one to the first.
+  // Returns the lowest rate of these links, in bytes per second. The size of the messages is
+  // computed from the rates in `pairs`. Errors: as measure_pairs.
   //
   // Requires: two workers or more, none twice
   Result<double> measure_ring(const std::vector<WorkerId>& ring, const LinkTable& pairs);
-  // Tells the workers that all is measured.
+  // Tells the workers that there is nothing more to measure.
   Status finish();
 
  private:
@@ -50,10 +50,10 @@ class LinkHub {
   int64_t rounds_ = 0;
 };
 
-// A worker's part: does what the hub says, until it says that all is measured. `silence` is the
-// limit for the next word of the hub or a peer.
+// The worker's side: executes the hub's commands until the hub calls finish(). It waits at most
+// `silence` for the next message of the hub or of a peer.
 //
-// Errors: Timeout/Worker, Disconnected/Worker
+// Errors: Timeout/Job, Disconnected/Worker, Invalid/Call (a peer asks for too large a batch)
 Status serve_measuring(Transport& transport, Mailbox& mailbox, Duration silence);
 
 }  // namespace tenuto

@@ -379,8 +379,8 @@ void Turn::run() {
   stop();
 }
 
-// Gives places to joiners that are ready, and work to those that have the whole state; layers that
-// move come to their receivers.
+// Gives places to joiners that are ready, and work to those that have the whole state. If layers
+// are moving, makes their receivers the holders once they have the whole state.
 void Turn::let_join() {
   if (s().committed >= s().stop_at) return;
   take(watch_joiners(s(), now_));

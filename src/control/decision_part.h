@@ -62,7 +62,7 @@ struct PlanRequest {
   Cluster cluster;
   bool routing = false;  // micro-batches may go to other workers
   bool update = false;   // asks only whether the same plan is faster with steps ahead of the norm
-  // Asks whether layers should move, too, and under which terms.
+  // If set, also asks whether layers should move to other workers, on these terms.
   std::optional<MoveTerms> layers = {};
 };
 

@@ -9,7 +9,7 @@
 namespace tenuto {
 namespace {
 
-// After the loss of a worker, moves of layers are considered after so many steps.
+// After the loss of a worker, the planner is asked about moves of layers after this many steps.
 constexpr int64_t kLossLasts = 8;
 
 Member& member_in(State& state, WorkerId worker) {
@@ -206,7 +206,7 @@ void change(State& s, const EpochBegun& edit) {
   planning.present = planning.previous = recovery.plan;
   planning.present_name = planning.previous_name = cat(s.epoch);
   planning.serial += 1;
-  // Layers may move once the loss has lasted for a while.
+  // Ask about moves of layers only once the loss has lasted for this number of steps.
   if (s.rules.layers != SlowLinks::Off) planning.review_at = s.committed + kLossLasts;
   s.first_plan = planning.serial;
   planning.from = s.committed;

@@ -113,14 +113,14 @@ struct WorkerAwaited {
 struct MemberLost {
   WorkerId worker;
 };
-// Members without the whole state lose their membership and are invited anew. Layers that move stay
-// with their donors.
+// Members without the whole state lose their membership and are invited anew. Layers that were
+// moving stay with their donors.
 struct JoinersSentBack {};
-// Layers begin to move, under the present plan: their receivers get the state.
+// Layers begin to move: under the plan that was just proposed, their receivers get the state.
 struct LayersGiven {
-  LayerTransfer transfer;  // without the serial of the plan
+  LayerTransfer transfer;  // its places do not have the serial of that plan yet
 };
-// The receivers have the whole state, and hold the layers instead of the donors.
+// The receivers have the whole state; from now on they hold the layers, and the donors do not.
 struct LayersMoved {};
 // A new epoch begins, in which all workers but the dead one freeze; then they continue without it,
 // under this plan.
@@ -185,8 +185,8 @@ struct StepCommitted {
 struct StepMeasured {
   int64_t step = 0;
   bool clipped = false;
-  bool changed = false;                         // seek another plan
-  bool other = false;                           // the cluster is not as it was
+  bool changed = false;                         // ask the planner for another plan
+  bool other = false;                           // a link or a worker has become slower or faster
   std::shared_ptr<const MonitorState> monitor;  // null: links are not watched
 };
 // All shards of the version are there: its manifest is written.
@@ -210,7 +210,7 @@ struct PlanAsked {
 // the planner is asked again later.
 struct PlanAnswered {
   bool stale = false;
-  int64_t review_at = -1;  // ask again at the commit of this version; -1 = as before
+  int64_t review_at = -1;  // ask again when this version is committed; -1 = keep the old one
 };
 // The cluster has changed, but needs no other plan.
 struct PlanKept {};

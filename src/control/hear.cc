@@ -29,7 +29,7 @@ void take_shards(const State& state, const Report& report, DecisionPart& out) {
   const std::vector<StageId> held = stages_of(state.stages, report.worker);
   for (const SavedShard& shard : report.shards) {
     const auto at = static_cast<size_t>(shard.stage.value);
-    const auto& savers = state.told.savers;  // maybe the donor of a layer that has moved since
+    const auto& savers = state.told.savers;  // may still name the donor of a moved layer
     const bool saves = at < savers.size() && savers[at] == report.worker;
     if ((saves || contains(held, shard.stage)) && shard.version > state.saved) {
       out.edits.emplace_back(ShardSaved{shard});

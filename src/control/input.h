@@ -51,9 +51,9 @@ struct Planned {
   std::string reason;
   // In an answer to PlanRequest::update: the share of clipped steps up to which `plan` is faster.
   double bearable = 0;
-  // Layers that are to move: `plan` is the plan after the moves.
+  // Layers that should move; if there are some, `plan` is the plan after the moves.
   std::vector<LayerMove> moves = {};
-  // Moves would pay if the cluster had been as it is for so many steps; -1 = there are none.
+  // Moves would pay once the cluster has not changed for this many steps; -1 = no moves would pay.
   int64_t pays_after = -1;
 };
 // The coordinator's own side cannot go on, for example because the disk is full.

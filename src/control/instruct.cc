@@ -45,7 +45,7 @@ std::vector<WorkerId> choose_savers(const State& state, int64_t version) {
                     told.directive.epoch == state.epoch;
   for (const Stage& stage : state.stages) {
     const WorkerId before = stay ? told.savers[savers.size()] : WorkerId{};
-    // The donor of a layer has it longer than the next version, which it may be about to save.
+    // The donor of a moved layer still has it at the next version, and may already be saving that.
     const bool has = version <= state.moved_at + 1 || holds(stage, before);
     if (before.value >= 0 && has && has_state(state.members[static_cast<size_t>(before.value)])) {
       savers.push_back(before);

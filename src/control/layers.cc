@@ -27,8 +27,8 @@ std::string describe(const std::vector<LayerMove>& moves) {
   return text;
 }
 
-// True when donor and receiver of each move live, and the donor holds the layer and the receiver
-// does not.
+// True when, for each move, donor and receiver are alive and have their whole state, and the donor
+// holds the layer and the receiver does not.
 bool are_possible(const State& state, const std::vector<LayerMove>& moves) {
   return std::all_of(moves.begin(), moves.end(), [&](const LayerMove& move) {
     const Stage& stage = state.stages[at(move.stage)];
@@ -38,7 +38,7 @@ bool are_possible(const State& state, const std::vector<LayerMove>& moves) {
   });
 }
 
-// What each receiver is told.
+// For each receiver, the stages that it receives and their donors.
 std::vector<Joiner> places_of(const State& state, const std::vector<LayerMove>& moves) {
   std::map<WorkerId, Joiner> places;
   for (const LayerMove& move : moves) {  // by stage
@@ -53,8 +53,8 @@ std::vector<Joiner> places_of(const State& state, const std::vector<LayerMove>& 
   return all;
 }
 
-// A receiver reports the version at which it had all of its layers, once it knows the plan that
-// gives them to it.
+// True when the receiver has reported, under the plan of the transfer, a committed version at which
+// it had the whole state of all layers that move to it.
 bool has_all_layers(const State& state, const Joiner& place) {
   const Report& report = member_of(state, place.worker).report;
   return report.epoch == state.epoch && report.plan == place.plan_serial && report.received >= 0 &&
@@ -74,8 +74,8 @@ DecisionPart give_layers(const State& state, const Planned& planned) {
   if (!are_possible(state, moves)) return out;
   std::vector<std::vector<WorkerId>> receivers(state.stages.size());
   for (const LayerMove& move : moves) receivers[at(move.stage)].push_back(move.to);
-  // With the barrier, as for joiners: undoing a step ahead of the norm would also undo the parts of
-  // the state that have been received since.
+  // As for joiners, no worker updates before the gradient norm is known: undoing such an
+  // update would also undo the parts of the state that were received after it.
   auto plan = std::make_shared<const Plan>(
       with_joiners(with_update(*state.planning.present, false), receivers));
   if (const Status right = check(*plan); !right.ok()) {

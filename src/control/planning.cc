@@ -42,18 +42,18 @@ Model measured_model(const Model& profiled, const Plan& plan, const MonitorState
   model.layers.resize(static_cast<size_t>(plan.stages.back().layer_end));
   for (size_t s = 0; s < plan.stages.size(); ++s) {
     const Stage& stage = plan.stages[s];
-    // `constant`: what the stage's time has beside that of its layers.
+    // `constant`: the constant cost of an op; it is part of its measured time, not of its layers.
     const auto put = [&](OpKind kind, Duration Layer::*part, Duration constant) {
       const auto seen = monitor.stages.find({StageId{static_cast<int32_t>(s)}, kind});
       if (seen == monitor.stages.end() || seen->second.latest.empty()) return false;
-      // Without a split, what was measured of the input's gradient includes that of the weights.
+      // If the backward is not split, its measured time includes the gradients of the weights.
       const bool whole = kind == OpKind::BackwardInput && !plan.split_backward;
       for (int32_t layer = stage.layer_first; layer < stage.layer_end; ++layer) {
         model.layers[static_cast<size_t>(layer)].*part = {};
         if (whole) model.layers[static_cast<size_t>(layer)].backward_weight = {};
       }
-      // The holders are compared with the least time. If all of them are slow, the latest times
-      // are those of slow workers, and would count their slowness twice.
+      // The speed of a worker is relative to the least time of the stage. If all holders are slow,
+      // use that least time: the latest times, divided by the speed, would count slowness twice.
       const StageTimes& times = seen->second;
       const Duration time = times.least.count() > 0 && all_are_slow(stage, monitor)
                                 ? times.least
@@ -64,7 +64,7 @@ Model measured_model(const Model& profiled, const Plan& plan, const MonitorState
     };
     put(OpKind::Forward, &Layer::forward, model.op);
     if (put(OpKind::BackwardInput, &Layer::backward_input, model.op) && stage.recompute) {
-      // stage_cost() adds the forward that the measured time contains.
+      // The measured time contains the second forward, but stage_cost() adds it: subtract it here.
       Duration& time = model.layers[static_cast<size_t>(stage.layer_first)].backward_input;
       time = std::max(Duration{}, time - stage_cost(model, stage).forward);
     }

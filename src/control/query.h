@@ -36,7 +36,7 @@ bool has_come(const Member& member);
 // The workers whose Member::joining is `how`, ascending.
 std::vector<WorkerId> all_who(const State& state, Joining how);
 
-// True when some member does not have the whole state yet, of all its stages or of one that moves
+// True when a joiner is receiving the state of its stages, or a worker that of a layer that moves
 // to it.
 bool is_receiving(const State& state);
 
@@ -49,12 +49,12 @@ bool all_have_frozen(const State& state);
 // True when a checkpoint of `version` has all its shards.
 bool has_all_shards(const State& state, int64_t version);
 
-// The plan to which a healthy cluster returns: the first one, or the one with all workers once the
-// run has grown (State::grown); with the layers where they are by now.
+// The plan to which a healthy cluster returns: the first one or, once the run has grown
+// (State::grown), the one with all workers. If layers have moved, they stay where they are now.
 const std::shared_ptr<const Plan>& plan_of_all(const State& state);
 
-// What plan_of_all() is once layers have moved: State::moved for the holders in State::stages; null
-// if these are those of the rules.
+// Computes State::moved, which plan_of_all() returns once layers have moved: the plan for the
+// holders in State::stages. Null if these are the same as in Rules::stages.
 std::shared_ptr<const Plan> plan_of_moved(const State& state);
 
 // plan_of_all() without the workers that are not alive: their work is dealt out evenly, and the

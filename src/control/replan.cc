@@ -16,8 +16,8 @@ namespace {
 
 std::string percent(double share) { return cat(fixed(100 * share, 1), " %"); }
 
-// True when slow workers alone are a reason for a new plan: because work or layers may move away
-// from them, or because an all-reduce may go on while it waits for them.
+// True when slow workers alone are a reason for a new plan: micro-batches or layers may move away
+// from them, or the choice of the all-reduces depends on the speed of workers.
 bool minds_slow_workers(const Rules& rules) {
   return rules.routing || rules.layers != SlowLinks::Off ||
          (rules.plan && sums_follow_cluster(rules.plan->schedule));
@@ -70,8 +70,8 @@ DecisionPart return_to_plan_of_all(const State& state) {
                  state.moved != nullptr);
 }
 
-// The version at which moves of layers are considered again: they do not pay yet, but will if the
-// cluster stays as it is. -1 = none.
+// The version at which to ask again about moves of layers that do not pay yet, but will if the
+// cluster stays as it is. -1 = there are no such moves.
 int64_t review_of(const State& state, const Planned& planned) {
   if (planned.pays_after < 0 || !planned.moves.empty()) return -1;
   const int64_t version =
@@ -129,7 +129,7 @@ DecisionPart advance_plan(const State& state) {
   const bool reduced = is_reduced(state);
   if (!reduced && is_well(state.rules, planning.monitor->cluster)) {
     out = return_to_plan_of_all(state);
-    // Layers that have moved may go back: the planner is asked, once the plan of all is in force.
+    // If layers have moved and the plan stays, ask the planner whether they should move back.
     if (state.moved == nullptr || !out.edits.empty()) {
       out.edits.insert(out.edits.begin(), PlanKept{});
       return out;
@@ -157,7 +157,7 @@ DecisionPart take_planned(const State& state, const Planned& planned) {
   if (!of_update && planning.slow_links != SlowLinks::Adapt) return out;
   // The plan was made for a cluster that has changed since: another plan follows.
   if (planning.stale || receiving) return out;
-  if (!planned.moves.empty()) return out;  // see give_layers()
+  if (!planned.moves.empty()) return out;  // give_layers() proposes the plans
   if (planned.plan == nullptr) {
     out.say(planned.reason);
     return out;

@@ -71,7 +71,7 @@ std::vector<MicroId> unknown_losses(const Stock& stock, int32_t micros) {
   return unknown;
 }
 
-// True when a live worker holds a stage in the plan that it does not hold any more, or not yet.
+// True when the plan names a live worker as a holder of a stage that it does not hold in State.
 bool has_other_holders(const State& state, const Plan& plan) {
   for (size_t s = 0; s < plan.stages.size() && s < state.stages.size(); ++s) {
     for (const WorkerId holder : plan.stages[s].holders) {
@@ -97,8 +97,8 @@ DecisionPart find_rest(const State& state) {
   DecisionPart out;
   if (state.committed >= state.stop_at) return out;
   const auto plan = plan_of(state.planning, state.committed);
-  // When layers were on their way, what their donors and receivers have of the step does not count:
-  // the step is done again.
+  // If layers were moving under this plan, what donors and receivers computed of the step cannot be
+  // used: repeat the whole step.
   if (plan == nullptr || has_other_holders(state, *plan)) return out;
   Stock stock = stock_of(state, *plan);
   if (!stock.begun || !stock.resumable) return out;

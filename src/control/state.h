@@ -22,19 +22,19 @@
 
 namespace tenuto {
 
-// What is done about slow links, and about slow workers by moving layers. Observe: they are
-// reported, but the plan stays.
+// What the coordinator does about slow links (Rules::slow_links), and whether it moves layers
+// because of slow or lost workers (Rules::layers). Observe: it only reports; the plan stays.
 enum class SlowLinks : uint8_t { Off, Observe, Adapt };
 // Its name in job files and requests: off, observe, adapt.
 const char* name_of(SlowLinks how);
 // The value with that name; none if there is no such value.
 std::optional<SlowLinks> slow_links_of(std::string_view name);
 
-// Layers that move now: the receivers get their state while steps go on (layers.h).
+// Layers that are moving now: their receivers get the state while steps go on (layers.h).
 struct LayerTransfer {
   std::vector<LayerMove> moves;
-  // What the workers are told: each receiver with the stages that it receives, and the plan from
-  // which on it does.
+  // What the workers are told: for each receiver, the stages that it receives, their donors, and
+  // the serial of the plan with which the transfer begins.
   std::vector<Joiner> places;
   std::shared_ptr<const Plan> plan;  // after the moves
   std::string reason;
@@ -128,7 +128,7 @@ struct Planning {
   bool answered = true;    // false: the planner still computes it
   bool stale = false;      // ask for a plan: the cluster has changed, or `present` is interim
   int64_t review_at = -1;  // at the commit of this version a better plan is sought in any case
-  int64_t changed_at = 0;  // since this step the cluster has been as it is now
+  int64_t changed_at = 0;  // the step at which the cluster last changed
   SlowLinks slow_links = SlowLinks::Observe;
   UpdateChoice update;
 };
@@ -180,11 +180,11 @@ struct State {
   // A worker that was absent at the start has joined. From then on no worker is absent: a worker
   // without a process counts as dead.
   bool grown = false;
-  std::vector<Stage> stages;  // who holds each stage when all workers live: as Rules::stages, or as
-                              // layers have moved since
-  std::shared_ptr<const Plan> moved;      // the plan of all for these; null: no layer has moved
-  int64_t moved_at = -1;                  // the committed version when layers moved last
-  std::optional<LayerTransfer> transfer;  // layers that move now
+  std::vector<Stage> stages;  // who holds each stage when all workers live: Rules::stages, changed
+                              // by all moves of layers since
+  std::shared_ptr<const Plan> moved;      // see plan_of_moved(); null: no layer has moved
+  int64_t moved_at = -1;                  // the committed version at the last move of layers
+  std::optional<LayerTransfer> transfer;  // layers that are moving now
   std::vector<Fault> faults;              // requested while the run goes on, and not yet over
   Instruction told;                       // the last one
   Duration listened_at{};                 // when the last input came, a Tick included

@@ -65,7 +65,7 @@ class Fields {
     }
     return all;
   }
-  // Moves of layers, each a list of three numbers: stage, donor, receiver.
+  // Reads moves of layers; each is a list of three numbers: stage, donor, receiver.
   std::vector<LayerMove> read_moves(const Json& json) {
     std::vector<LayerMove> moves;
     for (const Json& one : json) {

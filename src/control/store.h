@@ -46,7 +46,7 @@ struct Facts {
   bool begun = false;                 // the workers have been told to run
   bool grown = false;                 // see State::grown
   bool moving = false;                // a worker receives the state of a layer
-  std::vector<LayerMove> moves = {};  // that have been made since the run began, see State::stages
+  std::vector<LayerMove> moves = {};  // of layers, since the run began; see State::stages
   int64_t first_plan = 1;             // serial of the epoch's first plan
   int64_t plan = 1,
           plan_from = 0;  // serial of the newest plan; the step it is in force from, or -1

@@ -48,8 +48,8 @@ Result<std::unique_ptr<Device>> make_engine(const Job& job, const Plan& plan,
 // nothing on the CPU, nor when there is no such device.
 void bind_device(const DeviceSettings& settings);
 
-// Counts the memory of tensors on the job's device. The first call on the CPU makes torch take its
-// memory through a counter from then on, so call it before engines are made.
+// Counts the memory of tensors on the job's device. On the CPU, the first call replaces torch's
+// allocator by one that counts; earlier tensors are not counted, so call it before making engines.
 //
 // Requires: for an accelerator, an engine has been made on it
 MemoryCount& memory_count(const DeviceSettings& settings);

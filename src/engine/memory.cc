@@ -1,5 +1,5 @@
-// Counts the bytes of tensors: on the CPU by an allocator around torch's own one, on an accelerator
-// by the statistics that torch keeps.
+// Counts the bytes of tensors: on the CPU with an allocator that wraps torch's allocator, on an
+// accelerator with the statistics of torch's caching allocator.
 #include <c10/core/CPUAllocator.h>
 #include <c10/core/CachingDeviceAllocator.h>
 
@@ -12,12 +12,12 @@
 namespace tenuto {
 namespace {
 
-// Of the host's tensors.
+// Bytes of tensors in the host's memory: now, and at most.
 std::atomic<int64_t> host_now = 0, host_most = 0;
 
-// Takes memory from torch's own allocator and counts it. Some callers free memory knowing nothing
-// but its address, so a block's size stands in front of it. Lives to the end of the process, as the
-// memory that it has given may.
+// Takes memory from torch's own allocator and counts it. Stores the size in front of each block,
+// because a caller that frees a block may know only its address. Is never destroyed, because
+// tensors may live until the end of the process.
 class CountingAllocator : public c10::Allocator {
  public:
   c10::DataPtr allocate(size_t size) override {
@@ -36,7 +36,7 @@ class CountingAllocator : public c10::Allocator {
   }
 
  private:
-  static constexpr size_t kFront = 64;  // what torch aligns its memory to
+  static constexpr size_t kFront = 64;  // the alignment of torch's memory
 
   static c10::Allocator& own() { return *c10::GetDefaultCPUAllocator(); }
   static void free_block(void* data) {

@@ -30,8 +30,8 @@ struct LateWork {
   std::vector<WeightGradient> made;  // gradients of the other weights
 };
 
-// What a forward keeps for its backward. A stage that recomputes keeps all of its inputs and
-// nothing else, and fills the rest in the backward.
+// What a forward keeps for its backward. A stage that recomputes keeps only its inputs, the first
+// stage nothing; its backward runs the forward again and fills in the rest.
 struct Stash {
   Tensors inputs;                  // leaves, floating-point; none at the first stage
   Tensors outputs;                 // floating-point; at the last stage the loss

@@ -158,14 +158,14 @@ Tensors StageEngine::on_device(Tensors tensors) const {
   return tensors;
 }
 
-// What a pass begins with: data at the first stage, elsewhere what the stage before has made.
+// The inputs of a stage: training data at the first stage, else the outputs of the stage before.
 Result<Tensors> StageEngine::inputs_of(const Op& op) {
   if (first_stage()) return on_device(shared_->data->inputs(draw_of(op)));
   return take({ValueKind::Activation, -1, {stage_.value - 1}, op.micro});
 }
 
-// Computes a micro-batch, at the last stage its loss. `keep`: with what its backward needs, which
-// is put into the stash.
+// Computes the forward of a micro-batch, with its loss at the last stage. If `keep`, builds the
+// autograd graph, and puts what the backward needs into the stash.
 Tensors StageEngine::pass(const Op& op, Tensors inputs, bool keep, Stash& stash) {
   const at::AutoGradMode mode(keep);
   if (keep && split_) stash.late = std::make_unique<LateWork>();
@@ -184,9 +184,9 @@ Tensors StageEngine::pass(const Op& op, Tensors inputs, bool keep, Stash& stash)
   return outputs;
 }
 
-// Forward (keep) or Evaluate. A stage that recomputes makes the graph in its forward, too, and
-// drops it: the numbers are then the same bits in both passes, and at its peak the forward holds no
-// more than the backward.
+// Runs Forward (keep) or Evaluate. A stage that recomputes also builds the autograd graph in its
+// forward, and then drops it. So both runs of the forward give the same bits; at its peak, the
+// first one needs no more memory than the backward.
 Status StageEngine::forward(const Op& op, bool keep) {
   const Result<Tensors> inputs = inputs_of(op);
   if (!inputs.ok()) return inputs.error();
@@ -204,7 +204,7 @@ Status StageEngine::forward(const Op& op, bool keep) {
   return ok();
 }
 
-// Runs the forward of a stage that recomputes again, from the inputs that it has kept.
+// Runs the forward again from the kept inputs; the first stage reads its data again instead.
 void StageEngine::recompute(const Op& op, Stash& stash) {
   Tensors inputs = first_stage() ? on_device(shared_->data->inputs(draw_of(op)))
                                  : std::exchange(stash.inputs, {});

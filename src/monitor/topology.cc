@@ -14,11 +14,11 @@ namespace {
 
 using Group = std::vector<int32_t>;  // workers, ascending
 
-// The largest ratio of a link's rate to the median of its places, or the inverse, that counts as
-// the same.
+// A link is an exception if its rate is more than this many times the median rate between its two
+// places, or if the median is more than this many times its rate.
 constexpr double kFits = 1.25;
 
-// The faster direction; an unlimited rate is above all others.
+// The rate of the faster direction; an unlimited rate is higher than all others.
 double rate_between(const LinkTable& links, int32_t one, int32_t other) {
   const auto rate = [&](int32_t from, int32_t to) {
     const double given = links.at({from}, {to}).link.bytes_per_second;
@@ -32,7 +32,7 @@ struct Pair {
   int32_t one = 0, other = 0;
 };
 
-// Joins groups of workers.
+// Disjoint groups of workers, which can be merged (union-find).
 class Groups {
  public:
   explicit Groups(int32_t workers) : parent_(static_cast<size_t>(workers)) {
@@ -42,7 +42,7 @@ class Groups {
     int32_t& parent = parent_[static_cast<size_t>(worker)];
     return parent == worker ? worker : parent = find(parent);
   }
-  // False: they are in one group already.
+  // Merges the groups of two workers; false if they are in one group already.
   bool join(int32_t one, int32_t other) {
     const int32_t left = find(one), right = find(other);
     parent_[static_cast<size_t>(std::max(left, right))] = std::min(left, right);
@@ -67,7 +67,7 @@ std::vector<Pair> pairs_of(const LinkTable& links, const Group& group) {
   return pairs;
 }
 
-// The parts of a group, by single linkage; one part when its links are of one kind.
+// Divides a group by single linkage; returns the whole group when its links are of one kind.
 std::vector<Group> parts_of(const LinkTable& links, const Group& group) {
   const std::vector<Pair> pairs = pairs_of(links, group);
   if (pairs.empty() || pairs.front().rate < kSameRates * pairs.back().rate) return {group};
@@ -76,7 +76,7 @@ std::vector<Group> parts_of(const LinkTable& links, const Group& group) {
   for (const Pair& pair : pairs) {
     if (joined.join(pair.one, pair.other)) tree.push_back(pair);
   }
-  size_t cut = 0;  // the links of the tree before this one join the parts
+  size_t cut = 0;  // so many links, the fastest of the tree, are inside the parts
   double largest = kSameRates;
   for (size_t i = 1; i < tree.size(); ++i) {
     const double ratio = tree[i - 1].rate / tree[i].rate;

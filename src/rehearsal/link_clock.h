@@ -31,9 +31,9 @@ class LinkClock {
   // queue (ir/device_queue.h).
   LinkClock(Link every, Duration patience, bool blocking = false)
       : every_{every, {}}, patience_(patience), blocking_(blocking) {}
-  // The latency and rate that the link to `peer` has in place of `every`, when nothing is slow.
+  // Sets the latency and rate of the healthy link to `peer`, instead of those of `every`.
   void set_healthy(WorkerId peer, Link link) { healthy_[peer] = {link, {}}; }
-  // From now on rates count these sizes of messages.
+  // From now on each message takes as long as one of the size that `sizes` returns for it.
   void set_sizes(MessageSizes sizes) { sizes_ = std::move(sizes); }
   // Gives the link to `peer` its own latency and rate from now on: a slow link.
   void set(WorkerId peer, Link link) { own_[peer] = {link, {}}; }

@@ -13,7 +13,7 @@ namespace tenuto {
 
 namespace {
 
-// What the sums of a group have.
+// The size of a group's all-reduces: bytes of the parameters, and number of chunks.
 struct SumSize {
   Bytes parameters;
   int32_t chunks = 1;

@@ -1,4 +1,4 @@
-// The bytes that the links of a rehearsal count for messages.
+// The sizes of messages with which a rehearsal computes how long its links take.
 #pragma once
 
 #include "ir/plan.h"
@@ -7,9 +7,9 @@
 
 namespace tenuto {
 
-// The sizes of the messages of `plan`: activations, gradients and parts of sums have those of the
-// job's profile. Empty without a profile. Messages of other kinds, state transfers among them,
-// count as they are.
+// The sizes of the messages of `plan`. Activations, gradients and messages of all-reduces have the
+// sizes that follow from the job's profile; others, for example state transfers, have their real
+// sizes. Empty if the job has no profile.
 MessageSizes message_sizes(const Job& job, const Plan& plan);
 
 }  // namespace tenuto

@@ -59,8 +59,8 @@ std::unique_ptr<PacedDevice> make_paced(const Job& job, const Plan& plan,
                                         const std::vector<StageId>& stages, const Clock& clock,
                                         Mailbox& mailbox, const PacedOptions& options = {});
 
-// The length of an op of a stage that costs this, at speed 1. A backward that is not split lasts as
-// long as both halves.
+// How long an op of a stage with this cost takes at speed 1. A backward that is not split takes as
+// long as both of its halves.
 Duration paced_length(const StageCost& cost, bool split_backward, OpKind kind);
 
 }  // namespace tenuto

@@ -54,7 +54,7 @@ std::vector<std::string> with_number(const std::vector<std::string>& words, Work
   return all;
 }
 
-// The words by which a worker takes part in a run.
+// The command-line arguments with which a worker process takes part in a run.
 std::vector<std::string> run_task(const LaunchSettings& settings, WorkerId worker,
                                   int32_t incarnation) {
   std::vector<std::string> words = {"run",       "--coordinator", settings.coordinator,

@@ -20,7 +20,7 @@ struct LaunchSettings {
   // Words in front of the worker's command line: a program that becomes the worker (ip netns exec,
   // numactl, nice) or runs it (perf record). The worker's number replaces {worker} in them.
   std::vector<std::string> prefix;
-  // Words in place of `run` and its flags: another task of the program. {worker} is replaced, too.
+  // Arguments to start another task than `run`; empty = `run`. {worker} is replaced in them, too.
   std::vector<std::string> task;
   std::string coordinator;  // host:port
   std::string job, token;   // the token travels in the environment, never on the command line

@@ -145,7 +145,7 @@ Planned Planner::answer(const PlanRequest& request) {
   if (request.update) return weigh_update(request);
   Planned answered = answer_without_moves(request);
   if (!request.layers) return answered;
-  // Layers move only if that is better than what another order of the ops gains.
+  // Layers move only if that gains something beyond the best plan in which they stay.
   const Plan& plan = answered.plan ? *answered.plan : *request.plan;
   auto found = find_layer_moves(plan, request.model, request.cluster, *request.layers);
   if (!found.ok()) return answered;

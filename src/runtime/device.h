@@ -21,9 +21,9 @@ class Device : public StageCompute, public Optimizer, public StateStore {
   // From the next op on each op lasts 1 / speed times its own length, to rehearse a slow worker; 1
   // = unchanged. Requires speed in (0, 1].
   virtual void set_speed(double speed) = 0;
-  // Holds these stages of the plan from now on, between two steps. A stage that it has not held
-  // before gets initial parameters, whose state is to be received, at the version of the others;
-  // the state of a stage that is left out is gone.
+  // Holds exactly these stages of the plan from now on; called between two steps. A new stage has
+  // initial parameters until its state is received, and the version number of the other stages. The
+  // state of a stage that is not held any more is deleted.
   //
   // Requires: at least one stage; the version is final
   // Errors:   Invalid/Call  the device cannot do this

@@ -1,4 +1,4 @@
-// Counts the memory that the tensors of this process take on a device.
+// Counts the memory that tensors of this process use on a device.
 #pragma once
 
 #include "base/unit.h"
@@ -8,16 +8,16 @@ namespace tenuto {
 // Bytes of a device's memory.
 struct MemoryUse {
   Bytes now;   // in use
-  Bytes most;  // in use at once since reset_most()
+  Bytes most;  // the largest number in use since reset_most()
 };
 
-// The tensors of all engines of the process count, and nothing else. Any thread.
+// Counts the tensors of all engines of the process, and nothing else. Calls from any thread.
 class MemoryCount {
  public:
   virtual ~MemoryCount() = default;
-  // What is in use, and what was at most.
+  // The bytes in use now, and the largest number that was in use.
   virtual MemoryUse use() const = 0;
-  // From now on `most` counts anew, from what is in use now.
+  // Sets `most` to the number of bytes in use now.
   virtual void reset_most() = 0;
 };
 

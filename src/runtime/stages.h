@@ -30,11 +30,11 @@ struct StagePart {
 template <class Face>
 class Stages : public Face {
  public:
-  // Makes the part of a further stage of the plan, with initial parameters.
+  // Makes the device of one more stage of the plan, with initial parameters.
   using Maker = std::function<Result<std::unique_ptr<Face>>(const Plan& plan, StageId stage)>;
 
-  // Requires: at least one part; the parts, and those that are made later, share one store and
-  //           report to one mailbox
+  // Requires: at least one part; all parts, also those that `make` makes later, share one store of
+  //           values and report to one mailbox
   Stages(std::vector<StagePart<Face>> parts, Maker make)
       : parts_(std::move(parts)), make_(std::move(make)) {
     CHECK(!parts_.empty(), "a worker holds a stage");
@@ -146,7 +146,7 @@ class Stages : public Face {
 
  protected:
   using Parts = std::vector<StagePart<Face>>;
-  // All parts, by stage once they have changed.
+  // All parts; after hold() they are sorted by stage.
   const Parts& parts() const { return parts_; }
   // The first part, which answers for the device as a whole.
   Face& first() const { return *parts_.front().device; }

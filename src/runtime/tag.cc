@@ -12,7 +12,7 @@ void append(uint64_t& name, int32_t number, int32_t limit) {
   name = name * static_cast<uint64_t>(limit) + static_cast<uint64_t>(number);
 }
 
-// Takes the last number from a packed name.
+// Removes the number that append() packed last into `name`, and returns it.
 int32_t take(uint64_t& name, int32_t limit) {
   const auto number = static_cast<int32_t>(name % static_cast<uint64_t>(limit));
   name /= static_cast<uint64_t>(limit);

@@ -37,7 +37,7 @@ Tag tag_of_note(const Value& value, int64_t epoch, int64_t step);
 Tag tag_of_move(GroupId group, int16_t part, int32_t round, ChunkId chunk, int64_t epoch,
                 int64_t step);
 
-// What the tag of a collective's move names.
+// What the tag of one message of a collective contains.
 struct MoveName {
   GroupId group;
   int16_t part = -1;
@@ -45,7 +45,7 @@ struct MoveName {
   ChunkId chunk;
 };
 
-// The move that a tag names; none if it names something else.
+// The contents of a tag that tag_of_move() made; none for any other tag.
 std::optional<MoveName> move_of(const Tag& tag);
 
 // The tag of a message of a state transfer: the head or the body of a part of the state of `stage`,

@@ -44,7 +44,7 @@ class FaultyTransport : public Transport {
  public:
   // From now on the link from `from` to this worker has this fault.
   virtual void set_link(WorkerId from, LinkFault fault) = 0;
-  // From now on rates count these sizes of messages.
+  // From now on each message takes as long as one of the size that `sizes` returns for it.
   virtual void set_sizes(MessageSizes sizes) = 0;
   // Messages from `from` that would arrive before `until` arrive at that moment.
   virtual void hold(WorkerId from, Duration until) = 0;

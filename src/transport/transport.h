@@ -35,8 +35,8 @@ struct Tag {
   auto operator<=>(const Tag&) const = default;
 };
 
-// The bytes that an emulated link counts for a message of `real` bytes: a rehearsal sends small
-// messages in the place of large ones. Empty = the real ones.
+// The size with which an emulated link computes how long a message of `real` bytes takes. It is
+// larger where a rehearsal sends a small message instead of a large one. Empty = the real size.
 using MessageSizes = std::function<Bytes(const Tag& tag, Bytes real)>;
 
 // Where a worker listens: "host:port", or the name of a peer in the same process.

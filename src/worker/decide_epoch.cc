@@ -158,7 +158,7 @@ bool WorkerTurn::enter() {
     tell();
     return true;
   }
-  if (!invited && !s_.gains.empty()) {  // parts of a layer are of no use in another epoch
+  if (!invited && !s_.gains.empty()) {  // a new epoch ends the moves of layers: drop the parts
     std::erase_if(s_.stages, [&](StageId stage) { return contains(s_.gains, stage); });
     s_.gains.clear();
     s_.receives = false;

@@ -128,7 +128,7 @@ bool WorkerTurn::acknowledge_plan() {
   // Also connect donor and joiner: in a ring of many members they may exchange no other messages.
   if (!connect_to(*s_.told->plan, transfer_peers(heard(), s_.rules.self))) return false;
   s_.report.plan = heard().plan_serial;
-  // With this plan it is to receive layers: it has nothing of them yet.
+  // Under this plan this worker will receive layers; so far it has received nothing of them.
   const Joiner* own = invitation();
   if (own != nullptr && own->plan_serial == heard().plan_serial) s_.report.received = -1;
   tell();
@@ -147,8 +147,8 @@ bool WorkerTurn::take_plan() {
   return true;
 }
 
-// Holds the stages that the plan in force gives to this worker. Layers that come from another
-// worker are received from now on. False while the device changes.
+// Makes the device hold the stages that the plan in force gives to this worker; from now on the
+// worker receives the state of new ones. False if the device must change first.
 bool WorkerTurn::take_stages() {
   std::vector<StageId> stages = stages_of(s_.plan->stages, s_.rules.self);
   if (stages == s_.stages || stages.empty()) return true;

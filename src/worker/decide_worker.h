@@ -178,8 +178,8 @@ struct Load {
 struct Adopt {
   int64_t version = 0;
 };
-// Makes the device hold these stages of the plan in force: a new one has no state yet, and what was
-// held of others is gone.
+// Makes the device hold exactly these stages of the plan in force. A new stage has no state yet;
+// the state of a stage that is not held any more is deleted.
 struct Hold {
   std::vector<StageId> stages;
 };
@@ -275,8 +275,8 @@ struct WorkerState {
   std::shared_ptr<const std::string> job_toml;
   std::shared_ptr<const Job> job;  // read from it; null: not prepared yet
   std::vector<StageId> stages;     // that it holds
-  bool receives = false;           // it receives state now: of `gains` if there are some, else all
-  std::vector<StageId> gains;      // stages that come to it from workers that held them
+  bool receives = false;           // it receives state now: of `gains`, or of all if that is empty
+  std::vector<StageId> gains;      // stages that move to it from other workers
   DeviceState device;
   bool has_device = false, device_resumes = false;
   bool begun = false;   // it has been told to run

@@ -21,19 +21,19 @@ namespace tenuto {
 namespace {
 
 constexpr int64_t kFloat = 4;
-// Steps that are run before those that count: caches and allocators warm up.
+// Steps that run first and are not measured, so that caches and allocators warm up.
 constexpr int kWarmUps = 1;
-// Steps of each number of rows that are measured even if the time is over.
+// Steps that each turn measures even if the time limit is over.
 constexpr int kLeastSteps = 2;
-// The figures are looked at after every so many steps.
+// After each so many steps, the program checks whether the figures are certain.
 constexpr int kStepsBetweenLooks = 8;
-// A length is certain when the width of its quartiles over the root of the number of times is at
-// most this share of the median.
+// A length is certain when the interquartile range of its n times, divided by the square root of n,
+// is at most this share of the median.
 constexpr double kCertain = 0.005;
-// An op that takes longer than this is taken for a device that has stopped.
+// If an op takes longer than this, the device counts as stopped.
 constexpr Duration kOpLimit = std::chrono::minutes(10);
-// Every number of rows has two turns, so that a machine that gets slower in the meantime slows all
-// of them.
+// The program measures all numbers of rows one after another, and does that this many times. So if
+// the machine becomes slower meanwhile, this affects all numbers of rows.
 constexpr int kTurns = 2;
 
 enum Part : size_t { kForward, kBackwardInput, kBackwardWeight, kUpdate, kParts };
@@ -46,14 +46,14 @@ std::optional<Part> part_of(OpKind kind) {
   return std::nullopt;
 }
 
-// Times of one kind.
+// The measured times of ops of one kind.
 using Times = std::vector<Duration>;
 
-// The lower quartile: other programs of the machine make an op longer, never shorter, so this
-// changes less from one measurement to the next than the median.
+// The lower quartile. Other programs on the machine can only make an op longer, so the lower
+// quartile changes less from one measurement to the next than the median does.
 Duration length_of(Times times) { return quantile(times, 0.25); }
 
-// The distance of the quartiles over the median; 0 where nothing takes time.
+// The interquartile range divided by the median; 0 if the median is 0.
 double spread_of(Times times) {
   const Duration median = quantile(times, 0.5);
   if (median.count() <= 0) return 0;
@@ -61,7 +61,7 @@ double spread_of(Times times) {
   return to_milliseconds(width) / to_milliseconds(median);
 }
 
-// The times of the ops of a plan's stages.
+// The measured times of the ops of all stages of a plan.
 struct StageTimes {
   std::vector<std::array<Times, kParts>> of;  // by stage
   Times between;                              // from the end of an op to the start of the next
@@ -94,7 +94,7 @@ struct StageTimes {
   }
 };
 
-// A device that trains by one plan.
+// A device, and what it needs to run the steps of one plan.
 class Seat {
  public:
   static Result<std::unique_ptr<Seat>> make(const Job& job, const Plan& plan,
@@ -122,7 +122,7 @@ class Seat {
     input.limits.silence = kOpLimit;
     return runner_->run_step(input);
   }
-  // Begins the next step without running it: run() runs single ops of it.
+  // Begins the next step without running its ops: then run() runs them one by one.
   Status begin() {
     const auto begun = device().begin(step_);
     return begun.ok() ? ok() : Status(begun.error());
@@ -141,7 +141,7 @@ class Seat {
  private:
   explicit Seat(const Plan& plan) : plan_(&plan) {}
   const Plan* plan_;
-  QueueMailbox mailbox_;  // must outlive all that report to it
+  QueueMailbox mailbox_;  // before the members that report to it, so it outlives them
   MemoryNetwork network_;
   WorkerCompute made_;
   std::unique_ptr<Transport> transport_;
@@ -149,13 +149,13 @@ class Seat {
   int64_t step_ = 0;
 };
 
-// The bytes of all layers, at one number of rows.
+// The memory of each layer, for one number of rows.
 struct LayerBytes {
   std::vector<Bytes> activation, stash, parameters;
-  Bytes kept;  // of all layers, between steps
+  Bytes kept;  // by all layers together, between steps
 };
 
-// Runs one micro-batch op by op, and looks at the memory after each.
+// Runs one micro-batch op by op, and measures the memory before and after each forward.
 Status run_for_bytes(Seat& seat, const MemoryCount& memory, LayerBytes& bytes) {
   if (Status begun = seat.begin(); !begun.ok()) return begun;
   const int32_t count = seat.stage_count();
@@ -190,8 +190,8 @@ Status run_for_bytes(Seat& seat, const MemoryCount& memory, LayerBytes& bytes) {
   return ok();
 }
 
-// The bytes of the weights of a stage: its state is units of one element each, behind one unit for
-// the number of updates.
+// The bytes of the weights of a stage. Its state consists of one unit for the number of updates and
+// one unit for each weight.
 Bytes parameters_of(const Device& device, int32_t stage) {
   const int64_t units = device.state_bytes({stage}) / device.state_unit({stage}) - 1;
   return {units * kFloat};
@@ -209,7 +209,7 @@ LayerBytes paced_bytes(const Job& job, size_t layers) {
 
 Bytes of_one_row(Bytes bytes, int32_t rows) { return {(bytes.count + rows - 1) / rows}; }
 
-// All that is measured.
+// Measures one LayerWork.
 class Measurement {
  public:
   Measurement(const LayerWork& work, const RealDevice& real)
@@ -228,7 +228,7 @@ class Measurement {
     const auto turns = static_cast<int64_t>(rows_.size()) * kTurns;
     const Duration begin = monotonic_clock().now();
     for (int64_t turn = 0; turn < turns; ++turn) {
-      // The largest number of rows comes first: if it does not fit into memory, that shows at once.
+      // Begin with the largest number of rows: if it does not fit into memory, this fails at once.
       const size_t index = rows_.size() - 1 - static_cast<size_t>(turn) % rows_.size();
       const Duration end = begin + work_.limit * (turn + 1) / turns;
       if (Status measured = measure(index, end, turn == 0); !measured.ok()) return measured;
@@ -241,7 +241,7 @@ class Measurement {
     profile.rows = rows_;
     const std::array<Duration, kUpdate> constant = {
         constant_of(kForward), constant_of(kBackwardInput), constant_of(kBackwardWeight)};
-    // A micro-batch passes a stage in two ops, if the backward is not split.
+    // The cost per op if the backward is not split: then a stage has two ops per micro-batch.
     profile.op = (constant[kForward] + constant[kBackwardInput] + constant[kBackwardWeight]) / 2 +
                  length_of(between());
     int64_t parameters = 0;
@@ -276,11 +276,11 @@ class Measurement {
   }
 
  private:
-  // A turn of one number of rows.
+  // Measures one number of rows for one turn.
   Status measure(size_t index, Duration end, bool first) {
     Job job = work_.job;
     job.parallel.micro_rows = rows_[index];
-    // A counter of the host's memory counts what is allocated after it is there.
+    // On the CPU, make the counter first: it counts only what is allocated after that.
     MemoryCount* memory = !paced_ && job.device.kind == "cpu" ? real_.memory(job.device) : nullptr;
     const Bytes before = memory != nullptr ? memory->use().now : Bytes{};
     auto apart = Seat::make(job, work_.apart, real_);
@@ -311,8 +311,8 @@ class Measurement {
     }
   }
 
-  // What a pass of this kind takes beside its layers, from the smallest number of rows, where the
-  // layers hide least of it. It is in each layer's op, so it is no more than half of the shortest.
+  // The constant time of an op of this kind, whatever its layers: measured at the smallest number
+  // of rows, where it is the largest share. At most half of the shortest op, which contains it.
   Duration constant_of(Part part) const {
     const auto layers = static_cast<int64_t>(work_.apart.stages.size());
     if (layers < 2) return {};
@@ -325,7 +325,7 @@ class Measurement {
     const Duration more = (sum - length_of(whole_[0].of[0][part])) / (layers - 1);
     return std::clamp(more, Duration::zero(), shortest / 2);
   }
-  // The times between two ops, of all steps.
+  // The times between two ops of `whole`, in all steps and for all numbers of rows.
   Times between() const {
     Times all;
     for (const StageTimes& times : whole_) {
@@ -336,7 +336,7 @@ class Measurement {
   static Duration without(const Times& times, Duration constant) {
     return std::max(length_of(times) - constant, Duration::zero());
   }
-  // The update does not depend on the rows.
+  // The time of a layer's update, from all numbers of rows: it does not depend on them.
   Duration update_of(size_t layer) const {
     Times all;
     for (const StageTimes& times : apart_) {
@@ -365,11 +365,11 @@ Job alone(Job job, int32_t micros) {
   job.parallel.plan.clear();
   job.parallel.schedule.clear();
   job.parallel.holders.clear();
-  job.model.tied = false;  // one worker cannot hold the weight as two stages do
+  job.model.tied = false;  // one worker cannot hold both copies of the weight
   job.network.send = "offloaded";
   job.faults.clear();
   job.resilience.copies = 0;
-  // A paced device's settings are of the stages of a pipeline, which are alike.
+  // Of a paced device, the settings describe one stage of the pipeline; all stages count as equal.
   for (auto* lengths :
        {&job.device.forward_ms, &job.device.backward_input_ms, &job.device.backward_weight_ms}) {
     lengths->assign(1, lengths->front() * stages);
@@ -403,7 +403,7 @@ Result<ModelProfile> measure_layers(const LayerWork& work, const RealDevice& rea
   if (Status ran = measurement.run(); !ran.ok()) return ran.error();
   ModelProfile profile = measurement.result();
   profile.name = work.job.name;
-  // The second copy of a tied weight counts for the last layer, too.
+  // A tied weight has a second copy at the last layer, which was not measured: add its bytes.
   if (work.tied) profile.tied = {kVocabulary * work.job.model.width * kFloat};
   return profile;
 }

@@ -37,11 +37,11 @@ struct RealDevice {
       make;
   // Lets the calling thread reach the device's memory.
   std::function<void(const DeviceSettings& device)> bind_thread;
-  // Counts the memory of the device's tensors (engine/engine.h); empty = nothing can be counted.
+  // Returns the counter of tensor memory on the device (engine/engine.h); empty = there is none.
   std::function<MemoryCount*(const DeviceSettings& device)> memory = nullptr;
 };
 
-// The device that the job asks for, of worker `self`, holding `stages`.
+// Makes the device of worker `self` that the job asks for; it holds `stages`.
 //
 // Errors: Invalid/Job  no such device in this build or on this machine, or as `real` says
 Result<WorkerCompute> make_compute(const Job& job, const Plan& plan, WorkerId self,
@@ -56,11 +56,11 @@ struct WorkerWire {
   PathRule paths;                     // then: the rule that chooses the path of messages
 };
 
-// The transport that the job asks for: UCX. A faulty transport wraps it where links are emulated on
-// the real clock ([network] latency_ms, megabytes_per_second and cluster of paced devices,
-// [[fault]] of all)
-// or a partition is injected. A staged transport wraps these where the device has memory of its
-// own.
+// Makes the transport that the job asks for: UCX. A faulty transport wraps it if links are emulated
+// on the real clock or a partition is injected. Links are emulated by latency_ms, by
+// megabytes_per_second and by cluster in [network], for paced devices only, and by [[fault]], for
+// all devices. If the device has memory of its own, a staged transport wraps this one, so that
+// messages can go through the host's memory.
 //
 // Errors: Invalid/Job  network.path = "direct" and UCX cannot reach the device's memory
 Result<WorkerWire> make_worker_wire(const Job& job, const Hello& hello, Mailbox& mailbox,

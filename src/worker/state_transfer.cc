@@ -22,7 +22,7 @@ std::span<std::byte> bytes_of(Form& form) {
 }  // namespace
 
 Status StateTransfers::begin(const std::vector<Joiner>& joiners, const TransferMoment& time) {
-  std::erase_if(transfers_, [&](const auto& each) {  // those of earlier joins and moves
+  std::erase_if(transfers_, [&](const auto& each) {  // remove those of earlier plans
     const int64_t serial = std::get<int64_t>(each.first);
     const bool told = std::any_of(joiners.begin(), joiners.end(), [&](const Joiner& joiner) {
       return joiner.plan_serial == serial;

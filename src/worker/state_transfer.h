@@ -1,5 +1,5 @@
-// Both ends of a state transfer: a donor sends the state of a stage to a worker that joins a run or
-// that the layer moves to, in parts, one between any two steps, while steps go on.
+// Both ends of a state transfer: a donor sends the state of a stage to a worker that joins the run
+// or gets the layer. It sends the state in parts, one part between two steps, while steps go on.
 //
 // The joiner takes every optimizer update together with the others, so a part that it has received
 // stays current: a part is made of whole units (StateStore::state_unit), each with all that an
@@ -56,7 +56,7 @@ class StateTransfers {
   bool ready() const;
   // A transport call has ended. True when it was one of these transfers.
   bool note(const Done& done, Duration now);
-  // The version at which this worker had all that it is to receive now; -1 = not yet.
+  // The version at which this worker had received the whole state; -1 = not yet.
   int64_t received() const { return received_; }
   // How many void runs the epoch has had, according to the donor of the last part.
   int64_t voids() const { return voids_; }
@@ -90,7 +90,7 @@ class StateTransfers {
     bool in_body = false;   // joiner: the head has arrived
     bool over() const { return total >= 0 && next >= total; }
   };
-  // The joiner, what it receives, and the plan with which that begins.
+  // The joiner, the stage that it receives, and the serial of the plan with which that begins.
   using Name = std::tuple<WorkerId, StageId, int64_t>;
 
   Status give(Transfer& transfer, const TransferMoment& time);
@@ -100,8 +100,8 @@ class StateTransfers {
   const PartSizes sizes_;
   std::map<Name, Transfer> transfers_;
   int64_t received_ = -1, voids_ = 0;
-  int64_t receives_since_ = -1;  // serial of the plan with which it began to receive
-  Status failed_ = ok();         // the error of a receive
+  int64_t receives_since_ = -1;  // serial of the plan with which the newest transfer to here began
+  Status failed_ = ok();         // not ok: a receive has failed
 };
 
 }  // namespace tenuto

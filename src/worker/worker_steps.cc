@@ -149,7 +149,7 @@ void WorkerProcess::choose_paths() {
   slots_of_plan_ = state_.plan_serial;
 }
 
-// Lets emulated links count the sizes of the job's profile, by the plan at hand.
+// Gives emulated links the message sizes that follow from the job's profile and the current plan.
 void WorkerProcess::count_sizes() {
   if (job().device.layers == nullptr) return;
   MessageSizes sizes = message_sizes(job(), plan_at_hand(state_));
