@@ -218,13 +218,12 @@ Found misfit_of_layers(const Job& job) {
   if (resilience.slow_workers == "adapt") {
     return needs(
         "resilience.slow_workers = \"observe\": either layers or micro-batches leave a slow "
-        "worker, "
-        "not both");
+        "worker, not both");
   }
   if (resilience.copies > 0) {
     return needs(cat("resilience.copies = 0, found ", resilience.copies));
   }
-  if (job.network.send == "blocking") return needs("network.send = \"queued\"");
+  if (job.network.send == "blocking") return needs("network.send = \"offloaded\"");
   if (job.parallel.stages < 2) {
     return needs("parallel.stages of at least 2: layers move between workers of one pipeline");
   }
