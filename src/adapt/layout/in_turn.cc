@@ -334,6 +334,11 @@ class InTurnSearch {
 Result<InTurnPlan> plan_in_turn(const Model& model, const Cluster& cluster,
                                 const InTurnSettings& settings, const std::vector<Layout>& layouts,
                                 Watch* watch) {
+  if (const auto devices = std::ssize(cluster.workers);
+      settings.pipelines && devices > kChangedDevices) {
+    return invalid(cat("plans of equal pipelines are searched for ", kChangedDevices,
+                       " devices at most, found ", devices));
+  }
   return InTurnSearch(model, cluster, settings, watch).run(layouts);
 }
 

@@ -54,7 +54,8 @@ struct InTurnPlan {
 // the best plan so far.
 //
 // Requires: layouts of this model and cluster
-// Errors:   Infeasible/Job  no plan fits into the memory
+// Errors:   Invalid/Call    equal pipelines for more than 512 devices
+//           Infeasible/Job  no plan fits into the memory
 Result<InTurnPlan> plan_in_turn(const Model& model, const Cluster& cluster,
                                 const InTurnSettings& settings, const std::vector<Layout>& layouts,
                                 Watch* watch = nullptr);

@@ -282,7 +282,19 @@ TEST(InTurn, MemoryIsKeptOrRefused) {
   }
 }
 
-// Ten layers whose stash is ten times their output, with memory for two stashes of a stage: more
+TEST(InTurn, EqualPipelinesOfManyDevicesAreRefused) {
+  Model model;
+  model.layers.resize(2);
+  for (Layer& layer : model.layers) layer.forward = layer.backward_input = Duration(1000);
+  InTurnSettings settings;
+  settings.pipelines = true;
+  const auto made = plan_in_turn(model, uniform_cluster(513, {}), settings, {});
+  ASSERT_FALSE(made.ok());
+  EXPECT_EQ(made.error().message,
+            "plans of equal pipelines are searched for 512 devices at most, found 513");
+}
+
+// Eight layers whose stash is ten times their output, with memory for two stashes of a stage: more
 // micro-batches in flight are worth the forwards that run twice, or they are not.
 TEST(InTurn, StagesRecomputeWhereThatShortensTheStep) {
   Model model;
