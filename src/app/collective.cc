@@ -54,7 +54,7 @@ Result<std::vector<Late>> late_of(const CollectiveOptions& options, bool timed) 
       return invalid(cat("--late ", options.late, ": expected ",
                          timed ? "RANK:MS with 0 to 1e9 ms" : "RANK",
                          ", separated by commas, with ranks of 0 to ", options.members - 1,
-                         ", found '", shown(item), "'"));
+                         ", found '", excerpt(item), "'"));
     }
     if (!named.insert(*member).second) {
       return invalid(
@@ -133,7 +133,7 @@ Status slow_down(const CollectiveOptions& options, Cluster& cluster) {
     if (!ends || !factor || *factor < 1e-6 || *factor > 1) {
       return invalid(cat("--slow-link ", options.slow_link, ": expected RANK-RANK:FACTOR, or ",
                          "RANK:FACTOR for all links of a member, separated by commas, with a ",
-                         "factor of 1e-6 to 1, found '", shown(item), "'"));
+                         "factor of 1e-6 to 1, found '", excerpt(item), "'"));
     }
     const auto ranks = std::minmax(*from, one ? *from : *to);
     if (!named.insert({{static_cast<int32_t>(ranks.first)}, {static_cast<int32_t>(ranks.second)}})

@@ -6,14 +6,13 @@
 #include <cmath>
 #include <utility>
 
+#include "base/sentence.h"
 #include "base/text.h"
 
 namespace tenuto {
 
 namespace {
 
-// Errors show no more than this of what the user typed: it is enough to find it.
-constexpr size_t kMostShown = 60;
 // A list may also be given as several words.
 constexpr int kMostWords = 1 << 20;
 // Up to here doubles hold every whole number.
@@ -98,7 +97,7 @@ std::string number_fault(std::string_view text, const NumberRange& range) {
       (!range.whole || whole_number_of(text))) {
     return {};
   }
-  return cat(expected_of(range), ", found '", shown(text), "'");
+  return cat(expected_of(range), ", found '", excerpt(text), "'");
 }
 
 }  // namespace
@@ -111,19 +110,11 @@ Result<std::vector<std::string_view>> entries_of(std::string_view text) {
     entries.push_back(text.substr(begin, end - begin));
     if (entries.back().empty()) {
       return invalid(cat("expected entries separated by single commas, found an empty entry in '",
-                         shown(text), "'"));
+                         excerpt(text), "'"));
     }
     begin = end + 1;
   }
   return entries;
-}
-
-std::string shown(std::string_view text) {
-  std::string out;
-  for (const char letter : text.substr(0, kMostShown)) {
-    out += static_cast<unsigned char>(letter) < ' ' ? '?' : letter;
-  }
-  return text.size() > kMostShown ? out + "..." : out;
 }
 
 CLI::Option* add_number(CLI::App& app, const std::string& name, const NumberRange& range,
@@ -199,7 +190,7 @@ std::string sentence_of(const CLI::App& app, const CLI::ParseError& error) {
     const std::vector<std::string> words = command->remaining(true);
     const std::string word = words.empty() ? std::string() : words.front();
     const bool named = command == &app && word.substr(0, 1) != "-";
-    what = cat(named ? "there is no command '" : "there is no flag or argument '", shown(word),
+    what = cat(named ? "there is no command '" : "there is no flag or argument '", excerpt(word),
                "' here", nearest_flag(*command, word));
   }
   constexpr size_t kMostWhat = 400;

@@ -43,9 +43,6 @@ std::optional<int64_t> whole_number_of(std::string_view text);
 // empty. An empty text is a list without entries.
 Result<std::vector<std::string_view>> entries_of(std::string_view text);
 
-// `text` cut to a length that a sentence can hold, with dots where it is cut.
-std::string shown(std::string_view text);
-
 // Adds a flag that takes one number and hands it to `take`.
 CLI::Option* add_number(CLI::App& app, const std::string& name, const NumberRange& range,
                         const std::string& help, std::function<void(double)> take);

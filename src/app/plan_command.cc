@@ -9,11 +9,11 @@
 #include "adapt/layout/layout_bound.h"
 #include "adapt/layout/problem.h"
 #include "adapt/layout/search.h"
+#include "adapt/report/plan_report.h"
+#include "adapt/report/torch_plan.h"
+#include "adapt/report/training_plan.h"
 #include "app/commands.h"
 #include "app/flags.h"
-#include "app/plan_report.h"
-#include "app/plan_torch.h"
-#include "app/plan_training.h"
 #include "app/waiting_line.h"
 #include "base/clock.h"
 #include "base/file.h"
@@ -34,7 +34,7 @@ constexpr int64_t kMostOps = 100'000'000;
 
 Result<bool> half_duplex_of(const PlanOptions& options) {
   if (options.duplex == "full" || options.duplex == "half") return options.duplex == "half";
-  return invalid(cat("--duplex ", shown(options.duplex),
+  return invalid(cat("--duplex ", excerpt(options.duplex),
                      ": expected full, or half where both directions of a link share its rate"));
 }
 

@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "app/plan_rows.h"
+#include "adapt/report/row_cuts.h"
 
 namespace tenuto {
 

@@ -107,13 +107,4 @@ Result<FileLists> lists_from_file(const std::string& path) {
   return result;
 }
 
-std::string recomputing_text(const std::vector<Stage>& stages) {
-  std::string names;
-  for (const StageId stage : recomputing(stages)) {
-    names += cat(names.empty() ? "" : ", ", stage);
-  }
-  if (names.empty()) return names;
-  return cat("recomputes  stage ", names, ": only the input is kept from forward to backward\n");
-}
-
 }  // namespace tenuto

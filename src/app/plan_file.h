@@ -49,7 +49,4 @@ struct FileLists {
 // Errors: as plan_from_file and check; Infeasible/Job when the file holds several pipelines
 Result<FileLists> lists_from_file(const std::string& path);
 
-// A line of a report: which stages recompute. Empty when none does.
-std::string recomputing_text(const std::vector<Stage>& stages);
-
 }  // namespace tenuto

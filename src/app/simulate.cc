@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 #include <sstream>
 
+#include "adapt/report/training_plan.h"
 #include "app/commands.h"
 #include "app/flags.h"
 #include "app/iterations.h"

@@ -23,4 +23,13 @@ std::string told(std::string_view text) {
   return out;
 }
 
+std::string excerpt(std::string_view text) {
+  constexpr size_t kMost = 60;
+  std::string out;
+  for (const char letter : text.substr(0, kMost)) {
+    out += static_cast<unsigned char>(letter) < ' ' ? '?' : letter;
+  }
+  return text.size() > kMost ? out + "..." : out;
+}
+
 }  // namespace tenuto

@@ -191,7 +191,9 @@ Rules rules_of(const Job& job, const Plan& plan, const RunDirectory& directory) 
   rules.survive = true;
   rules.directory = directory.path();
   rules.start_limit = rules.silence_limit = rules.stop_limit = rules.salvage_limit = kLong;
-  rules.explain_limit = std::chrono::milliseconds(200);  // well above the delays of messages
+  // Twice this long after two workers have lost each other, the coordinator takes their link for
+  // cut. No link is cut here, but on a busy machine the news of a death may be seconds late.
+  rules.explain_limit = std::chrono::seconds(10);
   return rules;
 }
 

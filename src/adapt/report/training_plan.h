@@ -18,6 +18,9 @@ Result<InTurnPlan> training_plan(const LayerChain& chain, const Cluster& cluster
                                  const InTurnSettings& settings, const LayoutSearch& search,
                                  Watch& watch);
 
+// A line of a report: which stages recompute. Empty when none does.
+std::string recomputing_text(const std::vector<Stage>& stages);
+
 // What people read of it: its step, its stages, and how its step compares with that of the layout
 // that splits rows, `rows_split` nanoseconds. `path`: the file that has it, which parallel.plan and
 // `tenuto simulate` read.

@@ -1,4 +1,4 @@
-#include "app/plan_rows.h"
+#include "adapt/report/row_cuts.h"
 
 #include <algorithm>
 

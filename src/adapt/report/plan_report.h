@@ -9,7 +9,7 @@
 #include "adapt/layout/in_turn.h"
 #include "adapt/layout/problem.h"
 #include "adapt/layout/search.h"
-#include "app/plan_rows.h"
+#include "adapt/report/row_cuts.h"
 #include "base/unit.h"
 #include "world/layer_chain.h"
 

@@ -1,8 +1,7 @@
-#include "app/plan_training.h"
+#include "adapt/report/training_plan.h"
 
 #include <nlohmann/json.hpp>
 
-#include "app/plan_file.h"
 #include "base/text.h"
 #include "world/seats.h"
 
@@ -37,6 +36,15 @@ Result<InTurnPlan> training_plan(const LayerChain& chain, const Cluster& cluster
   std::vector<Layout> layouts = search.shapes;
   if (layouts.empty()) layouts.push_back(search.best.layout);
   return plan_in_turn(chain.model, cluster, settings, layouts, &watch);
+}
+
+std::string recomputing_text(const std::vector<Stage>& stages) {
+  std::string names;
+  for (const StageId stage : recomputing(stages)) {
+    names += cat(names.empty() ? "" : ", ", stage);
+  }
+  if (names.empty()) return names;
+  return cat("recomputes  stage ", names, ": only the input is kept from forward to backward\n");
 }
 
 std::string training_text(const InTurnPlan& plan, const std::string& path, double rows_split) {

@@ -1,4 +1,4 @@
-#include "app/plan_report.h"
+#include "adapt/report/plan_report.h"
 
 #include <algorithm>
 #include <cmath>
@@ -6,10 +6,9 @@
 #include <nlohmann/json.hpp>
 #include <vector>
 
-#include "app/flags.h"
-#include "app/plan_file.h"
-#include "app/plan_torch.h"
-#include "app/plan_training.h"
+#include "adapt/report/torch_plan.h"
+#include "adapt/report/training_plan.h"
+#include "base/sentence.h"
 #include "base/text.h"
 
 namespace tenuto {
@@ -146,7 +145,7 @@ std::vector<int32_t> idle_devices(const PlanReport& report) {
 std::string layers_text(const PlanReport& report, const Stage& stage) {
   constexpr size_t kMost = 20;
   const auto name = [&](int32_t layer) {
-    const std::string whole = shown(report.chain.names[static_cast<size_t>(layer)]);
+    const std::string whole = excerpt(report.chain.names[static_cast<size_t>(layer)]);
     return whole.size() > kMost ? whole.substr(0, kMost - 3) + "..." : whole;
   };
   const int32_t first = stage.layer_first, last = stage.layer_end - 1;

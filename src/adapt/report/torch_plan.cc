@@ -1,4 +1,4 @@
-#include "app/plan_torch.h"
+#include "adapt/report/torch_plan.h"
 
 #include <algorithm>
 #include <filesystem>
