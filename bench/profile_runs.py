@@ -2,7 +2,9 @@
 
 For a GPT and for a model with a very unequal head: two profiles of the same job, and how far they
 differ; then training on two workers with the planned cut of the layers and with the uniform one,
-in turns, against the price of each. Usage: profile_runs.py PATH_OF_TENUTO [--json] [MODEL...]
+in turns, against the price of each. The two profiles are made at the same time, one on each core:
+so both see the same machine, with as many busy cores as the training has.
+Usage: profile_runs.py PATH_OF_TENUTO [--json] [MODEL...]
 """
 import json
 import pathlib
@@ -17,7 +19,7 @@ MODELS = [
     ("gpt", {"layers": 4, "width": 128, "heads": 4, "sequence": 64}),
     ("unequal", {"layers": 3, "width": 64, "heads": 2, "sequence": 128}),
 ]
-MICROS, ROWS, STEPS, TURNS = 8, 4, 10, 2
+MICROS, ROWS, STEPS, TURNS = 8, 4, 10, 4
 LIMIT = 300
 
 
@@ -27,6 +29,15 @@ def run(*words):
     if done.returncode != 0:
         sys.exit(f"{' '.join(map(str, words))}: {done.stderr}{done.stdout}")
     return done.stdout
+
+
+def run_at_once(*commands):
+    started = [subprocess.Popen([str(word) for word in words], text=True, stdout=subprocess.PIPE,
+                                stderr=subprocess.PIPE) for words in commands]
+    for words, process in zip(commands, started):
+        out, errors = process.communicate(timeout=LIMIT)
+        if process.returncode != 0:
+            sys.exit(f"{' '.join(map(str, words))}: {errors}{out}")
 
 
 def write_job(folder, model, text):
@@ -84,10 +95,10 @@ def measure(name, model, root, text):
              if line.split(" ")[0] not in ("stages", "micros")]
     free = folder / "free.toml"  # what the plan says is left out
     free.write_text("\n".join(lines) + "\n")
-    profiles = []
-    for turn in ("one", "two"):
-        run(TENUTO, "profile", job, "--out", folder / turn, "--seconds", "5")
-        profiles.append(times_of(folder / turn))
+    turns = ("one", "two")
+    run_at_once(*([TENUTO, "profile", job, "--out", folder / turn, "--seconds", "10"]
+                  for turn in turns))
+    profiles = [times_of(folder / turn) for turn in turns]
     whole = [sum(profile) for profile in profiles]
     one = folder / "one"
     planned = folder / "planned.json"

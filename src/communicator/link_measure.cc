@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <cstring>
 #include <map>
 #include <optional>
@@ -25,10 +26,14 @@ constexpr int32_t kPings = 48, kPingWarmUps = 8;
 constexpr int64_t kLeastBytes = 16 << 10, kMostBytes = 4 << 20;
 // The number of messages in a large batch. A small batch has one message.
 constexpr int32_t kBatch = 5;
-// The receiver asks for larger messages until a large batch takes this long, or up to kMostBytes.
+// The receiver asks for larger messages until a large batch takes this much longer than a small
+// one, or up to kMostBytes.
 constexpr Duration kLeastTime = std::chrono::milliseconds(20);
-// How many times each batch is measured.
-constexpr int32_t kRepeats = 7;
+// How many times each batch is measured: until the rate is certain. It is certain when the
+// interquartile range of the n large batches, divided by the square root of n, is at most this
+// share of the difference between a large and a small batch.
+constexpr int32_t kLeastRepeats = 7, kMostRepeats = 21;
+constexpr double kCertain = 0.02;
 // Each member of a ring sends for about this time, in this many messages, this many times.
 constexpr double kRingSeconds = 0.05;
 constexpr int32_t kRingMessages = 8, kRingRepeats = 3;
@@ -273,12 +278,13 @@ class Probe {
   Status receive(WorkerId peer) {
     std::vector<Duration> one, several;
     int64_t bytes = kLeastBytes;
-    while (static_cast<int32_t>(several.size()) < kRepeats) {
+    while (!is_certain(one, several)) {
       const auto first = batch(peer, bytes, 1);
       if (!first.ok()) return first.error();
       const auto all = batch(peer, bytes, kBatch);
       if (!all.ok()) return all.error();
-      if (several.empty() && all.value() < kLeastTime && bytes < kMostBytes) {
+      const Duration longer = all.value() - first.value();
+      if (several.empty() && longer < kLeastTime && bytes < kMostBytes) {
         bytes *= 4;
         continue;
       }
@@ -286,12 +292,33 @@ class Probe {
       several.push_back(all.value());
     }
     if (const auto ended = batch(peer, 0, 0); !ended.ok()) return ended.error();
-    // Takes the lower quartiles: other programs on the machine can only make a batch longer.
-    const Duration more = quantile(several, 0.25) - quantile(one, 0.25);
+    Duration more = difference_of(one, several);
+    // Where other programs hide the difference, the time of a whole batch gives a rate that the
+    // link has at least.
+    if (more <= Duration::zero()) more = quantile(several, 0.25);
     report_.rate = static_cast<double>(bytes) * (kBatch - 1) / std::max(1e-9, seconds_of(more));
-    report_.spread = seconds_of(quantile(several, 0.75) - quantile(several, 0.25)) /
-                     std::max(1e-9, seconds_of(quantile(several, 0.5)));
+    report_.spread =
+        seconds_of(width_of(several)) / std::max(1e-9, seconds_of(quantile(several, 0.5)));
     return ok();
+  }
+
+  // How much longer a large batch takes than a small one. Takes the lower quartiles: other programs
+  // on the machine can only make a batch longer.
+  static Duration difference_of(std::vector<Duration>& one, std::vector<Duration>& several) {
+    return quantile(several, 0.25) - quantile(one, 0.25);
+  }
+
+  // The interquartile range.
+  static Duration width_of(std::vector<Duration>& times) {
+    return quantile(times, 0.75) - quantile(times, 0.25);
+  }
+
+  // See kCertain.
+  static bool is_certain(std::vector<Duration>& one, std::vector<Duration>& several) {
+    const auto count = static_cast<int32_t>(several.size());
+    if (count < kLeastRepeats || count >= kMostRepeats) return count >= kMostRepeats;
+    return seconds_of(width_of(several)) / std::sqrt(count) <=
+           kCertain * seconds_of(difference_of(one, several));
   }
 
   // Asks for a batch, and returns how long it took.
