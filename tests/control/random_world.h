@@ -4,6 +4,7 @@
 #pragma once
 
 #include <algorithm>
+#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
@@ -33,7 +34,8 @@ class World {
   World(uint64_t seed, int32_t stages, int32_t pipelines, Rules rules, Chances chances)
       : random_(seed),
         chances_(chances),
-        stages_(chances.layers > 0 ? stages * kLayers : stages),
+        fine_(chances.layers > 0 || chances.fine),
+        stages_(fine_ ? stages * kLayers : stages),
         crew_(random_, chances, stages_, job_of(rules)) {
     for (int32_t stage = 0; stage < stages; ++stage) {
       Stage of{stage, stage + 1, {}};
@@ -42,7 +44,7 @@ class World {
       rules.stages.push_back(of);
     }
     if (rules.survive) {
-      rules.plan = plan_of(stages, pipelines, chances.layers > 0);
+      rules.plan = plan_of(stages, pipelines, fine_);
       rules.stages = rules.plan->stages;
       rules.model.layers.resize(rules.stages.size());
       for (Layer& layer : rules.model.layers) {  // ops take time, so skipping some is faster
@@ -74,6 +76,42 @@ class World {
     for (int32_t i = 0; i < kGathering && !state_.begun && !failed(); ++i) move(true);
     for (int32_t i = 0; i < wild && !state_.ending && !failed(); ++i) move(true);
     for (int32_t i = 0; i < limit && !state_.ending && !failed(); ++i) move(false);
+  }
+
+  // Makes moves without faults, except Chances::death_at, until `done` or the run ends; `limit` at
+  // most. False if neither came.
+  bool run_until(const std::function<bool()>& done, int32_t limit) {
+    for (int32_t i = 0; i < limit; ++i) {
+      if (state_.ending || failed() || done()) return true;
+      move(false);
+    }
+    return false;
+  }
+
+  // The planner answers that these layers are to move. False if layers cannot begin to move now.
+  bool give(const std::vector<LayerMove>& moves) {
+    const Planning& planning = state_.planning;
+    if (state_.situation != Situation::Running || !planning.answered || !is_plan_adopted(state_) ||
+        is_receiving(state_)) {
+      return false;
+    }
+    std::vector<Stage> after = planning.present->stages;
+    move_layers(after, moves);
+    std::vector<std::vector<WorkerId>> holders;
+    for (const Stage& stage : after) holders.push_back(stage.holders);
+    auto plan = std::make_shared<const Plan>(with_holders(*planning.present, holders));
+    apply_edit(PlanAsked{.plan = planning.present}, state_);
+    hear(Planned{.request = state_.planning.request, .plan = plan, .reason = "so", .moves = moves});
+    return true;
+  }
+
+  // The points of the play so far at which a fault may come. True: one at which a worker's death is
+  // the same as at a later one, so it only matters if the coordinator is replaced there.
+  const std::vector<bool>& points() const { return points_; }
+
+  // What a worker has of a stage; null: not the whole state, or nothing. The worker may have ended.
+  const std::vector<int64_t>* content_of(WorkerId worker, StageId stage) const {
+    return SimCrew::content_of(workers()[static_cast<size_t>(worker.value)], stage);
   }
 
   const State& state() const { return state_; }
@@ -110,6 +148,7 @@ class World {
  private:
   static constexpr int32_t kLayers = 2;        // of each worker, where layers move
   static constexpr int32_t kGathering = 3000;  // moves, at most, until the run begins
+  static constexpr int64_t kAway = 40;         // moves until a dead worker comes back
 
   // Leaves one holder absent at the beginning in about half of the stages that have several.
   void leave_some_out(Rules& rules) {
@@ -174,11 +213,17 @@ class World {
   void move(bool wild) {
     now_ += kMillisecond;
     if (wild && fault_move()) return;
+    if (returns_at_ >= 0 && now_ >= kMillisecond * returns_at_) {
+      returns_at_ = -1;
+      come_back(static_cast<size_t>(chances_.death_at->victim.value));
+    }
     const int64_t dice = random_.below(10);
     if (dice < 4) {
       crew_.now = now_;
       crew_.committed = state_.committed;
-      crew_.act(any_worker());
+      crew_.act(any_worker(), [&] {
+        if (pass(false)) restart();
+      });
     } else if (dice < 6) {
       deliver_report(wild);
     } else if (dice < 8) {
@@ -229,12 +274,8 @@ class World {
 
   // The planner answers that a layer is to go to a worker of a neighbouring layer.
   bool move_a_layer() {
-    const Planning& planning = state_.planning;
-    if (state_.situation != Situation::Running || !planning.answered || !is_plan_adopted(state_) ||
-        is_receiving(state_)) {
-      return false;
-    }
-    const auto& stages = planning.present->stages;
+    if (state_.situation != Situation::Running) return false;
+    const auto& stages = state_.planning.present->stages;
     const auto s = static_cast<size_t>(random_.below(static_cast<int64_t>(stages.size())));
     const size_t beside = random_.below(2) == 0 ? s + 1 : s - 1;
     if (beside >= stages.size()) return false;
@@ -243,15 +284,7 @@ class World {
     };
     const LayerMove move{{static_cast<int32_t>(s)}, any(stages[s]), any(stages[beside])};
     if (holds(stages[s], move.to) || stages_of(stages, move.from).size() < 2) return false;
-    std::vector<Stage> after = stages;
-    move_layers(after, {move});
-    std::vector<std::vector<WorkerId>> holders;
-    for (const Stage& stage : after) holders.push_back(stage.holders);
-    auto plan = std::make_shared<const Plan>(with_holders(*planning.present, holders));
-    apply_edit(PlanAsked{.plan = planning.present}, state_);
-    hear(
-        Planned{.request = state_.planning.request, .plan = plan, .reason = "so", .moves = {move}});
-    return true;
+    return give({move});
   }
 
   // Two live workers can no longer reach each other, until a new process replaces one of them.
@@ -315,13 +348,8 @@ class World {
     for (size_t i = 0; i < inputs.size(); ++i) {
       const State before = state_;
       if (dies()) return restart();
-      Decision decision = decide(state_, {now_, inputs[i]});
-      const Decision again = decide(before, {now_, inputs[i]});
-      Instruction told = again.state.told;
-      const auto& rest = decision.state.told.rest;
-      if (told.rest && rest && *told.rest == *rest) told.rest = rest;
-      expect(again.reason == decision.reason && told == decision.state.told,
-             "the same question has two answers");
+      Decision decision = decide(std::move(state_), {now_, inputs[i]});
+      if (!chances_.death_at) ask_again(before, inputs[i], decision);
       expect(says_each_once(decision.reason), cat("a reason repeats itself: ", decision.reason));
       expect(restarts_ > 0 || decision.reason.find("was not saved") == std::string::npos,
              "a checkpoint is postponed although the coordinator was not replaced");
@@ -336,18 +364,29 @@ class World {
         broadcast();
         if (dies()) return restart();
       }
+      const bool counts = decision.instruction || journal_ != facts_of(state_);
+      if (counts && pass(true)) return restart();
       journal_ = facts_of(state_);
       if (chances_.bug == Bug::TargetNotWritten && journal_.epoch > rules_.epoch) {
         journal_.target = -1;
       }
       if (chances_.bug == Bug::RestNotWritten) journal_.rest = false;
-      if (dies()) return restart();
+      if (dies() || (counts && pass(true))) return restart();
       if (decision.instruction) broadcast();
-      if (dies()) return restart();
+      if (dies() || (counts && pass(false))) return restart();
       if (!decision.checkpoint) continue;
       on_disk_ = decision.checkpoint->version;
       inputs.push_back(Stored{on_disk_, ""});
     }
+  }
+
+  void ask_again(const State& before, const decltype(Input::what)& what, const Decision& decision) {
+    const Decision again = decide(before, {now_, what});
+    Instruction told = again.state.told;
+    const auto& rest = decision.state.told.rest;
+    if (told.rest && rest && *told.rest == *rest) told.rest = rest;
+    expect(again.reason == decision.reason && told == decision.state.told,
+           "the same question has two answers");
   }
 
   // True when all parts of the reason differ; parts are separated by semicolons.
@@ -359,6 +398,21 @@ class World {
       from = end + 2;
     }
     return true;
+  }
+
+  // The play has reached the next point: after an event of a worker; or in a decision that is
+  // written down or told, before, between or after these. The fault comes if it is due here. True
+  // when the coordinator is to be replaced.
+  bool pass(bool of_coordinator) {
+    const auto& death = chances_.death_at;
+    points_.push_back(of_coordinator);
+    if (!death || std::ssize(points_) - 1 != death->at) return false;
+    if (death->victim.value < 0) return true;
+    SimWorker& victim = workers()[static_cast<size_t>(death->victim.value)];
+    deaths_ += victim.alive;
+    victim.alive = false;
+    if (death->returns) returns_at_ = now_ / kMillisecond + kAway;
+    return false;
   }
 
   bool dies() {
@@ -486,6 +540,7 @@ class World {
 
   Random random_;
   const Chances chances_;
+  const bool fine_;  // each layer is a stage
   const int32_t stages_;
   Duration now_{};
   State state_;
@@ -500,6 +555,8 @@ class World {
   int32_t restarts_ = 0, restarts_recovering_ = 0, restarts_salvaging_ = 0;
   int32_t resumed_ = 0, deaths_ = 0, redone_ = 0, rolled_forward_ = 0, returns_ = 0;
   int32_t layers_given_ = 0, layers_moved_ = 0;
+  std::vector<bool> points_;
+  int64_t returns_at_ = -1;  // in milliseconds: when the dead worker comes back; -1 = never
   bool stopped_ = false;
 };
 

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <algorithm>
+#include <functional>
 #include <map>
 #include <memory>
 #include <set>
@@ -36,6 +37,7 @@ class SimCrew {
   int64_t committed = 0;  // what the coordinator has committed
   std::string fault;      // the first rule that was broken
   int32_t received = 0, taken_back = 0, layers_received = 0;
+  int64_t events = 0;  // of all workers: something was heard, done or received
 
   // A new process of the worker, with its first report under way.
   void start(size_t worker, int32_t incarnation) {
@@ -71,10 +73,12 @@ class SimCrew {
     of.newest = std::move(told);
   }
 
-  // Does the next few things that the worker does.
-  void act(size_t worker) {
+  // Does the next few things that the worker does. Calls `after` after each event.
+  void act(size_t worker, const std::function<void()>& after) {
     for (int64_t left = 1 + random_.below(4); left > 0 && workers[worker].alive; --left) {
+      const int64_t before = events;
       move(worker);
+      if (events != before) after();
     }
   }
 
@@ -119,9 +123,10 @@ class SimCrew {
   void feed(size_t worker, WorkerInput::What what) {
     SimWorker& of = workers[worker];
     const DeviceState device{of.version, {.version = of.version}};
-    WorkerDecision decision = decide_worker(std::move(of.state), {now, device, std::move(what)});
+    WorkerDecision decision = decide_worker(std::move(of.state), {now, device, what});
     spoil(decision, chances_.bug);
     of.state = std::move(decision.state);
+    events += !std::holds_alternative<Idle>(what) || !decision.actions.empty();
     const bool waits = of.state.situation < WorkerSituation::Transferring;
     if (waits) of.doing.reset();
     for (WorkerAction& action : decision.actions) execute(worker, std::move(action));
@@ -146,6 +151,7 @@ class SimCrew {
 
   // The action under way has ended.
   void end(size_t worker, WorkerInput::What what) {
+    ++events;
     workers[worker].doing.reset();
     workers[worker].outcomes.push_back(std::move(what));
   }

@@ -100,6 +100,14 @@ class CutLinks {
   std::set<std::pair<size_t, size_t>> cut_;  // the lower number first
 };
 
+// One fault at one point of a play (World::points()): a worker dies, or the coordinator is
+// replaced.
+struct DeathAt {
+  int64_t at = 0;
+  WorkerId victim{-1};   // -1 = the coordinator
+  bool returns = false;  // a new process takes the worker's place a little later
+};
+
 // How often each event happens.
 struct Chances {
   int64_t death = 0, stop = 0, checkpoint = 0;  // per mille of the moves
@@ -113,6 +121,8 @@ struct Chances {
   bool absent = false;   // some workers are not there at the beginning
   int64_t cut = 0;       // per mille of the moves: a link between two workers is cut
   int64_t layers = 0;    // per mille of the moves: a layer is to go to another worker
+  bool fine = false;     // each layer is a stage, though none moves by chance
+  std::optional<DeathAt> death_at = {};
 };
 
 // The decision with the worker's bug in it.

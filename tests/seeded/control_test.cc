@@ -7,6 +7,7 @@
 #include <string>
 
 #include "base/text.h"
+#include "control/moving_run.h"
 #include "control/random_cases.h"
 #include "control/random_world.h"
 #include "seeded/seeded.h"
@@ -63,6 +64,16 @@ std::string joined(uint64_t seed) {
   return run_play(seed, make_long_case(seed), with_returns(), 6000);
 }
 
+// A layer moves, and a worker dies or the coordinator is replaced: the seed says who, at which
+// point of the move, and in which order of events.
+std::string dying(uint64_t seed) {
+  constexpr uint64_t kVictims = 5, kPoints = 250;
+  const MovingRun run{.seed = seed / kVictims / kPoints, .moves = {{{1}, {0}, {1}}}};
+  const auto point = static_cast<int64_t>(seed / kVictims % kPoints);
+  const WorkerId victim{static_cast<int32_t>(seed % kVictims) - 1};
+  return play_move(run, DeathAt{play_move(run, {}).first + point, victim, false}).fault;
+}
+
 // Expects a play that fails with the bug and passes without it.
 void expect_found(Seeded bug, const Play& play, uint64_t seeds) {
   for (uint64_t at = 0; at < seeds; ++at) {
@@ -92,6 +103,12 @@ TEST(SeededControl, MissingLossesOfTheLastStepAreIgnored) {
 }
 
 TEST(SeededControl, J2UncommittedStateStays) { expect_found(Seeded::Uncommitted, joined, 100); }
+
+TEST(SeededControl, LayersOfAnUncommittedVersionAreHeld) {
+  expect_found(Seeded::Early, dying, 13000);
+}
+
+TEST(SeededControl, ANewCoordinatorForgetsMoves) { expect_found(Seeded::Forgets, dying, 1300); }
 
 TEST(SeededControl, J4NoTagOnReceivedState) { expect_found(Seeded::NoTag, joined, 1000); }
 

@@ -123,6 +123,20 @@ return report.received >= 0 && report.received <= state.committed;
 return report.received >= 0 && (report.received <= state.committed || is_seeded(Seeded::NoTag));
 """),
     ],
+    "control/layers.cc": [
+        ("Early", """\
+         report.received <= state.committed;
+""", """\
+         (report.received <= state.committed || is_seeded(Seeded::Early));
+"""),
+    ],
+    "control/take_up.cc": [
+        ("Forgets", """\
+  move_layers(state.stages, facts.moves);
+""", """\
+  if (!is_seeded(Seeded::Forgets)) move_layers(state.stages, facts.moves);
+"""),
+    ],
     "control/rest.cc": [
         ("Attempt", """\
     if (held != nullptr && held->attempt != stock.attempt) inventory.values.clear();

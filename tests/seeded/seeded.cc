@@ -9,10 +9,10 @@ namespace {
 
 std::atomic<Seeded> on{Seeded::None};  // read by the threads of all workers
 
-constexpr std::array kNames = {"none",        "FENCE",   "UNDO",    "PHASE",    "FIRST",
-                               "AHEAD",       "KEEPACC", "JOURNAL", "DECISION", "INPLACE",
-                               "TOTAL",       "STALE",   "NOKEEP",  "NOREDO",   "FREETOTAL",
-                               "UNCOMMITTED", "NOTAG",   "ATTEMPT", "REDONE",   "LOSSES"};
+constexpr std::array kNames = {"none",    "FENCE",   "UNDO",      "PHASE",       "FIRST", "AHEAD",
+                               "KEEPACC", "JOURNAL", "DECISION",  "INPLACE",     "TOTAL", "STALE",
+                               "NOKEEP",  "NOREDO",  "FREETOTAL", "UNCOMMITTED", "NOTAG", "ATTEMPT",
+                               "REDONE",  "LOSSES",  "EARLY",     "FORGETS"};
 
 }  // namespace
 

@@ -32,6 +32,8 @@ enum class Seeded : uint8_t {
   Attempt,  // values of an abandoned attempt count
   Redone,   // gradients in a surviving total are summed again
   Losses,   // a version is saved although nobody knows its losses
+  Early,    // a receiver of a layer holds it before the version of its state is committed
+  Forgets,  // a new coordinator does not know which layers have moved
 };
 
 // Whether this bug is on.
