@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "ir/layer_move.h"
 #include "ir/plan.h"
 #include "world/job.h"
 
@@ -29,5 +30,20 @@ ClusterResult run_cluster(const Job& job, const Plan& plan, int64_t first, int64
 // The same, by the plan that the job asks for.
 ClusterResult run_cluster(const Job& job, int64_t first, int64_t last,
                           const std::vector<std::string>& resume, const std::string& directory);
+
+// The steps of a run under one plan.
+struct PlannedSteps {
+  Plan plan;
+  int64_t first = 0;  // the step from which the plan is in force
+  // Layers whose state goes from holders of the plan to holders that run nothing of them, in parts
+  // between these steps. The state must be whole when the phase ends, in several parts.
+  std::vector<LayerMove> moves = {};
+};
+
+// Trains steps [first of the first phase, last) by the plans, one after the other,
+// and writes one shard per stage into `directory`. Workers hold what each plan says from its first
+// step on. Any failure ends the test program.
+ClusterResult run_phases(const Job& job, const std::vector<PlannedSteps>& phases, int64_t last,
+                         const std::string& directory);
 
 }  // namespace tenuto

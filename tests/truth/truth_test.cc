@@ -27,6 +27,7 @@
 #include "adapt/adapt.h"
 #include "base/text.h"
 #include "ir/check.h"
+#include "ir/layer_move.h"
 #include "plan/fine_stages.h"
 #include "plan/lower.h"
 #include "plan/make_plan.h"
@@ -214,6 +215,73 @@ TEST_F(Truth, ReproducibleSumsOfFineStages) {
     const ClusterResult run = run_cluster(own, plan, 0, kSteps, {}, place("fine"));
     EXPECT_EQ(run.losses, first.losses);
     EXPECT_EQ(read_parameters(run.shards), read_parameters(first.shards));
+  }
+}
+
+// A run in whose middle layers move, as docs/decisions/070 says: first the receivers also take part
+// in the updates and get the state in parts, then they run the layers.
+std::vector<PlannedSteps> moving(const Plan& plan, const std::vector<LayerMove>& moves) {
+  std::vector<std::vector<WorkerId>> receivers(plan.stages.size()), holders;
+  for (const LayerMove& move : moves) {
+    receivers[static_cast<size_t>(move.stage.value)].push_back(move.to);
+  }
+  std::vector<Stage> after = plan.stages;
+  move_layers(after, moves);
+  for (const Stage& stage : after) holders.push_back(stage.holders);
+  return {{plan, 0},
+          {with_joiners(with_update(plan, false), receivers), kSteps / 4, moves},
+          {with_holders(plan, holders), kSteps * 3 / 4}};
+}
+
+void expect_right(const std::vector<PlannedSteps>& phases) {
+  for (const PlannedSteps& phase : phases) ASSERT_TRUE(check(phase.plan).ok());
+}
+
+// One pipeline: the bits of the plain run, with every optimizer and both kinds of update.
+TEST_F(Truth, LayersThatMoveInARunAreBitwiseEqual) {
+  for (const char* kind : {"adamw", "sgd"}) {
+    Job own = job(1, 2, "zb-h1");
+    own.optimizer.kind = kind;
+    std::vector<double> norms = run_plain(own).norms;
+    std::nth_element(norms.begin(), norms.begin() + kSteps / 2, norms.end());
+    own.optimizer.clip = norms[kSteps / 2];
+    const PlainResult plain = run_plain(own);
+    for (const char* optimizer : {"barrier", "staggered"}) {
+      SCOPED_TRACE(cat(kind, " ", optimizer));
+      own.parallel.optimizer = optimizer;
+      const Plan fine = with_fine_stages(plan_of(own)).value();
+      const WorkerId donor = fine.stages[1].holders[0];
+      const std::vector<PlannedSteps> phases = moving(fine, {{{1}, donor, {1 - donor.value}}});
+      expect_right(phases);
+      const ClusterResult run = run_phases(own, phases, kSteps, place("moving"));
+      expect_same_bits(plain, run.losses, read_parameters(run.shards));
+    }
+  }
+}
+
+// Several pipelines with reproducible sums: the bits of the run in which nothing moves, which are
+// within the bound of the plain run. Three workers move two layers at once.
+TEST_F(Truth, ReproducibleSumsWhileLayersMove) {
+  Job own = job(2, 3, "1f1b");
+  own.model.layers = 6;
+  own.resilience.numerics = "reproducible";
+  Job alone = own;
+  alone.parallel = job(1, 1, "1f1b").parallel;
+  const PlainResult plain = run_plain(alone);
+  const SumSpread spread = spread_of(alone, plain, 1);
+  for (const char* optimizer : {"barrier", "staggered"}) {
+    SCOPED_TRACE(optimizer);
+    own.parallel.optimizer = optimizer;
+    const ClusterResult still = run_cluster(own, 0, kSteps, {}, place("still"));
+    const Plan fine = with_fine_stages(plan_of(own)).value();
+    const auto last_of = [&](WorkerId worker) { return stages_of(fine.stages, worker).back(); };
+    const std::vector<PlannedSteps> phases =
+        moving(fine, {{last_of({0}), {0}, {1}}, {last_of({1}), {1}, {2}}});
+    expect_right(phases);
+    const ClusterResult run = run_phases(own, phases, kSteps, place("moving"));
+    EXPECT_EQ(run.losses, still.losses);
+    EXPECT_EQ(read_parameters(run.shards), read_parameters(still.shards));
+    expect_within(spread, plain, run.losses, read_parameters(run.shards));
   }
 }
 
