@@ -38,6 +38,10 @@ class Moves(Survival):
         return [[tuple(map(int, one)) for one in ONE.findall(match[1])]
                 for match in begun if match]
 
+    def in_log(self, run, sentence, count=1):
+        logs = (entry.read_text() for entry in run.folder.glob("worker-*.log"))
+        return sum(log.count(sentence) for log in logs) >= count
+
 
 class Layers(Moves):
     def test_layers_leave_a_slow_worker_and_come_back(self):
@@ -104,10 +108,6 @@ class Killed(Moves):
                                             for reason in self.told(run, "decision")),
              "later": lambda self, run: self.in_log(run, "holds stages", 4)}
 
-    def in_log(self, run, sentence, count=1):
-        logs = (entry.read_text() for entry in run.folder.glob("worker-*.log"))
-        return sum(log.count(sentence) for log in logs) >= count
-
     def check(self, kills):
         self.slow()
         undisturbed = self.train(name="undisturbed")
@@ -136,6 +136,45 @@ class Killed(Moves):
         self.check([(part, whom) for part in self.PARTS
                     for whom in ("donor", "receiver", "donor", "receiver", "donor", "receiver",
                                  "peer", "any")])
+
+
+class RealModel(Moves):
+    """A GPT on the CPU. Its ops are measured, so any worker may give a layer on a busy machine; the
+    slow worker's ops last so much longer that it gives layers in any case."""
+    STEPS = 36
+
+    def setUp(self):
+        super().setUp()
+        self.need_torch()
+        self.write_job(job__steps=self.STEPS, job__checkpoint_every=self.STEPS,
+                       job__validate_every=0, job__validate_micros=0, device__kind="cpu",
+                       data__paths=[self.write_text()], model__kind="gpt", model__layers=6,
+                       model__width=64, model__heads=4, model__sequence=64, model__dropout=0.1,
+                       parallel__micros=4, parallel__micro_rows=2, parallel__order="1f1b",
+                       resilience__numerics="reproducible", resilience__layers="adapt",
+                       resilience__slow_links="adapt")
+        self.undisturbed = self.train("--resilience.layers=observe", name="undisturbed")
+        self.assertEqual(self.moves(self.undisturbed), [])
+        self.add_fault(kind="slow-worker", worker="0.1", speed=0.15, at_step=4)
+
+    def given(self, run):
+        """The workers that give layers away, in the order in which they begin to."""
+        return [donor for move in self.moves(run) for _, donor, _ in move]
+
+    def test_layers_leave_a_slow_worker(self):
+        run = self.train()
+        self.assertIn(1, self.given(run), self.told(run, "decision"))
+        self.assertTrue(self.in_log(run, "has received the whole state"))
+        self.assert_same_bits(run, self.undisturbed, self.STEPS)
+
+    @long_case
+    def test_a_donor_dies(self):
+        run = self.start()
+        run.wait_for_steps(3)
+        run.wait_until(lambda: 1 in self.given(run), "the slow worker gives layers")
+        self.kill(run, 1)
+        self.assertEqual(run.finish(), 0, f"{run.errors}{self.logs(run)}")
+        self.assert_same_bits(run, self.undisturbed, self.STEPS)
 
 
 if __name__ == "__main__":
