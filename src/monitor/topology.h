@@ -6,23 +6,12 @@
 
 #include "world/cluster.h"
 #include "world/link_table.h"
+#include "world/places.h"
 
 namespace tenuto {
 
-// If the ratio of two rates is below this, the links are of one kind: equal links differ by less.
-inline constexpr double kSameRates = 1.3;
-
-// The place of each worker, numbered from 0 in the order of their first workers. Workers of one
-// place reach each other faster than those of other places.
-//
-// Single linkage: takes the links from the fastest to the slowest, and merges the groups that each
-// one connects. Of the links that merged two groups, finds the largest ratio of a rate to the next
-// lower one; the groups that exist before that lower link is taken are the places. Divides each
-// place again (nodes within racks) while its links are of several kinds. With one kind there is one
-// place. A link counts with its faster direction, so one slow direction does not divide a place.
-//
-// Source: P. H. A. Sneath, "The application of computers to taxonomy", J. gen. Microbiol. 17, 1957
-// Cost:   O(n^2 log n) for n workers, for each division
+// The place of each worker. A link counts with its faster direction, so one slow direction does not
+// divide a place.
 std::vector<int32_t> find_places(const LinkTable& links);
 
 // The cluster of these links. For each direction between two places, and within a place, latency

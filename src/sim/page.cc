@@ -10,6 +10,7 @@
 #include "base/text.h"
 #include "ir/text.h"
 #include "ir/walk.h"
+#include "sim/html.h"
 #include "sim/page_parts.h"
 #include "sim/timeline.h"
 #include "sim/wait.h"
@@ -19,30 +20,6 @@ namespace tenuto {
 namespace {
 
 size_t at(int32_t index) { return static_cast<size_t>(index); }
-
-// The text, escaped for HTML.
-std::string html(std::string_view text) {
-  std::string safe;
-  for (const char letter : text) {
-    switch (letter) {
-      case '&':
-        safe += "&amp;";
-        break;
-      case '<':
-        safe += "&lt;";
-        break;
-      case '>':
-        safe += "&gt;";
-        break;
-      case '"':
-        safe += "&quot;";
-        break;
-      default:
-        safe += letter;
-    }
-  }
-  return safe;
-}
 
 std::string milliseconds(Duration time) { return cat(fixed(to_milliseconds(time), 1), " ms"); }
 
@@ -135,23 +112,13 @@ class Writer {
   }
 
   void write() {
-    // The policy makes the browser itself refuse to fetch anything.
-    out_ << "<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n"
-         << "<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n"
-         << "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; "
-            "style-src 'unsafe-inline'; script-src 'unsafe-inline'\">\n"
-         << "<title>" << html(content_.title) << "</title>\n<style>\n"
-         << kPageStyle
-         << "</style>\n</head>\n<body>\n"
-         // First, so that it sees the errors of the other script.
-         << "<script>window.onerror = (text, file, line) => { const set = document.body.dataset;\n"
-            "set.error = `${set.error ? set.error + '; ' : ''}${text} (line ${line})`; };"
-            "</script>\n";
+    begin_page(out_, {content_.title, "", true});
     write_summary();
     out_ << kPageChart;
     write_table();
     write_data();
-    out_ << "<script>\n" << kPageScript << "</script>\n</body>\n</html>\n";
+    out_ << "<script>\n" << kPageScript << "</script>\n";
+    end_page(out_);
   }
 
  private:
@@ -162,8 +129,7 @@ class Writer {
   }
 
   void fact(const char* what, const std::string& figure, const std::string& more = "") {
-    out_ << "<li><span>" << what << "</span><b>" << html(figure) << "</b>"
-         << (more.empty() ? "" : cat(" <i>", html(more), "</i>")) << "</li>\n";
+    write_fact(out_, what, figure, more);
   }
 
   void write_summary() {
