@@ -3,12 +3,14 @@
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <memory>
+#include <sstream>
 #include <utility>
 
 #include "adapt/layout/baseline.h"
 #include "adapt/layout/layout_bound.h"
 #include "adapt/layout/problem.h"
 #include "adapt/layout/search.h"
+#include "adapt/report/plan_page.h"
 #include "adapt/report/plan_report.h"
 #include "adapt/report/torch_plan.h"
 #include "adapt/report/training_plan.h"
@@ -64,33 +66,34 @@ Status check_ops(const LayerChain& chain, const Cluster& cluster, int32_t micros
 // What to plan; the number of micro-batches is given separately.
 struct Task {
   PlannerCard planner;
-  Cluster cluster;
+  std::shared_ptr<const Cluster> cluster;
   bool half_duplex = false;
   bool trains = false;  // a plan that trains is wanted
   bool torch = false;   // and one that PyTorch runs
 };
 
 Result<PlanReport> report_at(const Task& task, LayerChain chain, int32_t micros, Watch& watch) {
-  if (const Status status = check_ops(chain, task.cluster, micros); !status.ok()) {
+  if (const Status status = check_ops(chain, *task.cluster, micros); !status.ok()) {
     return status.error();
   }
   LayoutSettings settings;
   settings.micros = micros;
   settings.half_duplex = task.half_duplex;
   watch.begin("preparing the search");
-  const LayoutProblem problem(chain.model, task.cluster, settings);
+  const LayoutProblem problem(chain.model, *task.cluster, settings);
   auto search = planned(problem, task.planner.planner, watch);
   if (!search.ok()) return search.error();
   PlanReport report{task.planner, std::move(chain), problem, std::move(search).value()};
+  report.cluster = task.cluster;
   if (task.trains) {
     InTurnSettings training;
     training.layout = settings;
-    auto plan = training_plan(report.chain, task.cluster, training, report.search, watch);
+    auto plan = training_plan(report.chain, *task.cluster, training, report.search, watch);
     if (!plan.ok()) return plan.error();
     report.training = std::move(plan).value();
     if (task.torch) {
       training.pipelines = true;
-      auto pipelines = training_plan(report.chain, task.cluster, training, report.search, watch);
+      auto pipelines = training_plan(report.chain, *task.cluster, training, report.search, watch);
       if (!pipelines.ok()) return pipelines.error();
       report.torch = std::move(pipelines).value();
     }
@@ -123,7 +126,7 @@ Result<PlanReport> best_cut(const Task& task, const ModelProfile& profile,
     }
     auto chain = chain_at(profile, cut.micro_rows, source);
     if (!chain.ok()) return chain.error();
-    const double least = least_step_ms(chain.value(), task.cluster, cut.micros);
+    const double least = least_step_ms(chain.value(), *task.cluster, cut.micros);
     if (best && least >= to_milliseconds(best->training->step)) {
       it.why_not = cat("at least ", fixed(least, 3), " ms in turn");
       continue;
@@ -198,7 +201,7 @@ Result<PlanReport> report_of(const PlanOptions& options, Watch& watch) {
   watch.begin("reading the files");
   auto cluster = load_cluster(options.cluster);
   if (!cluster.ok()) return cluster.error();
-  Task task{card.value(), std::move(cluster).value(), half.value(),
+  Task task{card.value(), std::make_shared<Cluster>(std::move(cluster).value()), half.value(),
             !options.plan.empty() || !options.to.empty(), !options.to.empty()};
   auto report = options.model.empty() ? report_of_chain(options, task, watch)
                                       : report_of_model(options, std::move(task), watch);
@@ -249,33 +252,33 @@ int run_plan(const PlanOptions& options, std::ostream& out, std::ostream& errors
   waiting.emplace(&errors == &std::cerr ? stderr : nullptr, watch, options.seconds);
   const auto report = report_of(options, watch);
   waiting.reset();  // what follows has the terminal to itself
-  if (!report.ok()) {
-    errors << "tenuto plan: " << told(report.error().message) << "\n";
-    return exit_code_of_command(report.error());
-  }
+  const auto refuse = [&](const Error& error, int code) {
+    errors << "tenuto plan: " << told(error.message) << "\n";
+    return code;
+  };
+  if (!report.ok()) return refuse(report.error(), exit_code_of_command(report.error()));
   if (!options.plan.empty()) {
     const std::string plan = to_json(report.value().training->plan) + "\n";
-    if (const Status written = write_file(options.plan, plan); !written.ok()) {
-      errors << "tenuto plan: " << told(written.error().message) << "\n";
-      return 1;
-    }
+    const Status written = write_file(options.plan, plan);
+    if (!written.ok()) return refuse(written.error(), 1);
   }
   if (report.value().torch) {
     const auto made =
         torch_plan(*report.value().torch, report.value().chain, report.value().micro_rows);
-    const Status written =
-        made.ok() ? write_torch_plan(options.to[1], made.value()) : Status(made.error());
-    if (!written.ok()) {
-      errors << "tenuto plan: " << told(written.error().message) << "\n";
-      return made.ok() ? 1 : exit_code_of_command(made.error());
-    }
+    if (!made.ok()) return refuse(made.error(), exit_code_of_command(made.error()));
+    const Status written = write_torch_plan(options.to[1], made.value());
+    if (!written.ok()) return refuse(written.error(), 1);
+  }
+  if (!options.html.empty()) {
+    std::ostringstream page;
+    write_plan_page(page, report.value());
+    const Status written = write_file(options.html, page.str());
+    if (!written.ok()) return refuse(written.error(), 1);
   }
   const std::string json = options.json || !options.out.empty() ? plan_json(report.value()) : "";
   if (!options.out.empty()) {
-    if (const Status written = write_file(options.out, json); !written.ok()) {
-      errors << "tenuto plan: " << told(written.error().message) << "\n";
-      return 1;
-    }
+    const Status written = write_file(options.out, json);
+    if (!written.ok()) return refuse(written.error(), 1);
   }
   out << (options.json ? json : plan_text(report.value()));
   return 0;
@@ -312,6 +315,8 @@ void add_plan_command(CLI::App& app, Chosen chosen) {
                       "full, or half: both directions of a link share its rate (full)");
   command->add_flag("--json", options->json, "one JSON object on stdout");
   path_flag(*command, "--out", options->out, "write the JSON object to this file, too");
+  path_flag(*command, "--html,--page", options->html,
+            "write a page that shows the stages over the devices and their links to this file");
   path_flag(*command, "--plan", options->plan,
             "write a plan with whole micro-batches in turn, which parallel.plan trains and\n"
             "tenuto simulate prices");

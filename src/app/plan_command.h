@@ -22,6 +22,7 @@ struct PlanOptions {
   std::string duplex = "full";    // or half
   std::optional<double> seconds;  // limit of the search
   std::string out;                // file for the JSON object
+  std::string html;               // file for the page
   std::string plan;               // file for the plan that trains
   std::vector<std::string> to;    // "torch" and a folder, for a plan that PyTorch runs; or empty
   bool json = false;

@@ -88,7 +88,10 @@ setTimeout(next, 60);
 
 @unittest.skipIf(BROWSER is None, "no browser is installed: apt-get install chromium, then again")
 class Page(Case):
-    def browse(self, page, *arguments, fragment="", height=1200):
+    def browse(self, page, *arguments, **more):
+        return self.started(page, *arguments, **more).stdout
+
+    def started(self, page, *arguments, fragment="", height=1200):
         # A profile of its own, so that runs side by side do not meet.
         result = subprocess.run(
             [BROWSER, "--headless=new", "--no-sandbox", "--disable-gpu", "--hide-scrollbars",
@@ -97,7 +100,7 @@ class Page(Case):
              f"--window-size=1000,{height}", *arguments, f"file://{page}{fragment}"],
             text=True, capture_output=True, stdin=subprocess.DEVNULL, timeout=LIMIT)
         self.assertEqual(result.returncode, 0, result.stderr)
-        return result.stdout
+        return result
 
     def opened(self, page, **more):
         """Opens the page; returns the data-* values that its script has set, and its DOM."""
@@ -141,6 +144,37 @@ class Page(Case):
         # Each kind of op fills a third of the busy time.
         for name, count in found.items():
             self.assertGreater(count, 3000, (name, found))
+
+    def test_a_plan(self):
+        layers, cluster = self.folder / "a.chain", self.folder / "cluster.json"
+        layers.write_text("".join(f"1 2 1000000 4000000 <b>\"layer'&\x01{i}</b>\n"
+                                  for i in range(12)))
+        cluster.write_text(json.dumps({
+            "devices": 9, "speed": [1] * 8 + [0.001],
+            "bandwidth_gbps": {"inside": 25, "between": 3, "per_node": 4}}))
+        page, plan = self.folder / "plan.html", self.folder / "plan.json"
+        done = tenuto("plan", "--chain", layers, "--cluster", cluster, "--micros", 8,
+                      "--html", page, "--plan", plan)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        stages = json.loads(plan.read_text())["stages"]
+        picture = self.folder / "plan.png"
+        result = self.started(page, "--enable-logging=stderr", f"--screenshot={picture}",
+                              "--dump-dom")
+        self.assertNotIn("CONSOLE", result.stderr)
+        self.assertNotRegex(page.read_text(),
+                            r"(?i)https?:|//[a-z0-9-]+\.[a-z]|\bsrc=|\bhref=|<script")
+        drawings = re.findall(r"<svg class=.map. role=.img.*?</svg>", result.stdout, re.S)
+        self.assertEqual(len(drawings), 2)
+        for drawing in drawings:
+            numbers = re.findall(r"<title>device (\d+),", drawing)
+            self.assertEqual(sorted(map(int, numbers)), list(range(9)))
+            self.assertIn("place 2", drawing)
+        self.assertIn("idle", drawings[0])
+        self.assertNotIn("<b>\"layer", result.stdout)
+        self.assertEqual(len(re.findall("<title>link ", drawings[1])), len(stages) - 1)
+        found = sum(row.count(bytes.fromhex("56b4e9") + b"\xff" * (size - 3))
+                    for row, size in pixels(picture))
+        self.assertGreater(found, 3000)  # the colour of stage 0
 
     def test_a_large_schedule(self):
         page = self.folder / "page.html"

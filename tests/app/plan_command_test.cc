@@ -481,6 +481,29 @@ TEST_F(PlanCommand, KeepsWithinMemory) {
   EXPECT_GT(count[1], 20);
 }
 
+// The page is written as a whole or not at all, and then nothing is printed.
+TEST_F(PlanCommand, WritesAPage) {
+  const Scratch page("plan.html", "before");
+  PlanOptions drawn = options();
+  drawn.html = page.path();
+  const Answer plain = answer(options()), it = answer(drawn);
+  EXPECT_EQ(it.code, 0) << it.errors;
+  EXPECT_EQ(it.out, plain.out);
+  const std::string text = page.text();
+  EXPECT_EQ(text.find("<!doctype html>"), 0u);
+  EXPECT_NE(text.find("<svg class=\"map\""), std::string::npos);
+  EXPECT_EQ(text.find("Whole micro-batches in turn: the plan"), std::string::npos);
+  const Scratch plan("plan.json", "");
+  drawn.plan = plan.path();
+  EXPECT_EQ(answer(drawn).code, 0);
+  EXPECT_NE(page.text().find("Whole micro-batches in turn: the plan"), std::string::npos);
+  for (const std::string path : {"/tmp", "/dev/full", "/tmp/tenuto-there-is-no-folder/page.html"}) {
+    PlanOptions wrong = options();
+    wrong.html = path;
+    EXPECT_NE(refused(wrong, 1).find(path), std::string::npos);
+  }
+}
+
 TEST(PlanFlags, AreReadStrictly) {
   const std::vector<std::string> files = {"--chain", "a", "--cluster", "b"};
   const auto with = [&](std::vector<std::string> more) {
@@ -497,6 +520,9 @@ TEST(PlanFlags, AreReadStrictly) {
             "lists what is possible");
   EXPECT_NE(with({"--micros", "2.5"}).find("found '2.5'"), std::string::npos);
   EXPECT_NE(with({"--out", ""}).find("--out: expected a name"), std::string::npos);
+  EXPECT_NE(with({"--html", ""}).find("--html: expected a name"), std::string::npos);
+  EXPECT_EQ(with({"--html", "x"}), "");
+  EXPECT_EQ(with({"--page", "x"}), "");
   EXPECT_NE(with({"--planer", "spp"}).find("did you mean --planner?"), std::string::npos);
   EXPECT_NE(refused_flags({"--chain", "a"}).find("--cluster is required"), std::string::npos);
 }

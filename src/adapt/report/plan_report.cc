@@ -6,9 +6,9 @@
 #include <nlohmann/json.hpp>
 #include <vector>
 
+#include "adapt/report/figures.h"
 #include "adapt/report/torch_plan.h"
 #include "adapt/report/training_plan.h"
-#include "base/sentence.h"
 #include "base/text.h"
 
 namespace tenuto {
@@ -16,61 +16,6 @@ namespace tenuto {
 namespace {
 
 using Json = nlohmann::ordered_json;
-
-double milliseconds(double nanoseconds) { return nanoseconds / 1e6; }
-
-std::string ms_text(double nanoseconds) { return fixed(milliseconds(nanoseconds), 3); }
-
-std::string percent(double share) { return cat(fixed(100 * share, 1), " %"); }
-
-double share_of(double part, double whole) { return whole > 0 ? part / whole : 0; }
-
-std::string counted(size_t count, const char* what) {
-  return cat(count, " ", what, count == 1 ? "" : "s");
-}
-
-std::string bytes_text(double bytes) {
-  const std::vector<std::pair<double, const char*>> units = {
-      {1099511627776.0, " TiB"}, {1073741824.0, " GiB"}, {1048576.0, " MiB"}, {1024.0, " KiB"}};
-  for (const auto& [size, name] : units) {
-    if (bytes >= size) return fixed(bytes / size, 2) + name;
-  }
-  return fixed(bytes, 0) + " B";
-}
-
-// How long a stage or a link is busy during a step.
-struct Busy {
-  bool link = false;
-  size_t index = 0;
-  double time = 0;
-};
-
-double busy_time(const LayoutLoads& loads, const StageLoad& stage) {
-  return loads.micros * stage.both() + stage.reduction;
-}
-
-// Of the busier direction, when both have a resource of their own.
-double busy_time(const LayoutLoads& loads, const LinkLoad& link) {
-  return loads.micros * (loads.half_duplex ? link.both() : std::max(link.forward, link.backward));
-}
-
-// The first of the busiest ones, stages before links.
-Busy busiest(const LayoutLoads& loads) {
-  Busy most;
-  for (size_t n = 0; n < loads.stages.size(); ++n) {
-    const double time = busy_time(loads, loads.stages[n]);
-    if (time > most.time) most = {false, n, time};
-  }
-  for (size_t n = 0; n < loads.links.size(); ++n) {
-    const double time = busy_time(loads, loads.links[n]);
-    if (time > most.time) most = {true, n, time};
-  }
-  return most;
-}
-
-std::string name_of(const Busy& busy) {
-  return busy.link ? cat("link ", busy.index, "-", busy.index + 1) : cat("stage ", busy.index);
-}
 
 // The share of the step in which the devices of the stages run no forward and no backward.
 double bubble_fraction(const PricedLayout& layout) {
@@ -105,52 +50,10 @@ std::string why_longer(const PricedLayout& longer, const PricedLayout& best) {
              " ms");
 }
 
-// "0-3,6" of ascending numbers; cut when it is long.
-std::string ranges_text(std::vector<int32_t> numbers) {
-  constexpr size_t kMost = 40;
-  std::sort(numbers.begin(), numbers.end());
-  std::string text;
-  for (size_t i = 0; i < numbers.size();) {
-    size_t end = i + 1;
-    while (end < numbers.size() && numbers[end] == numbers[end - 1] + 1) ++end;
-    if (text.size() > kMost) return cat(text, ",... (", numbers.size(), ")");
-    text += text.empty() ? "" : ",";
-    text += end - i == 1 ? cat(numbers[i]) : cat(numbers[i], "-", numbers[end - 1]);
-    i = end;
-  }
-  return text;
-}
-
 std::vector<int32_t> numbers_of(const std::vector<WorkerId>& workers) {
   std::vector<int32_t> numbers;
   for (const WorkerId worker : workers) numbers.push_back(worker.value);
   return numbers;
-}
-
-// The live devices that no stage has.
-std::vector<int32_t> idle_devices(const PlanReport& report) {
-  std::vector<bool> used(static_cast<size_t>(report.problem.device_count()));
-  for (const Stage& stage : report.search.best.layout) {
-    for (const WorkerId holder : stage.holders) {
-      used[static_cast<size_t>(report.problem.device(holder))] = true;
-    }
-  }
-  std::vector<int32_t> idle;
-  for (size_t i = 0; i < used.size(); ++i) {
-    if (!used[i]) idle.push_back(report.problem.worker(static_cast<int32_t>(i)).value);
-  }
-  return idle;
-}
-
-std::string layers_text(const PlanReport& report, const Stage& stage) {
-  constexpr size_t kMost = 20;
-  const auto name = [&](int32_t layer) {
-    const std::string whole = excerpt(report.chain.names[static_cast<size_t>(layer)]);
-    return whole.size() > kMost ? whole.substr(0, kMost - 3) + "..." : whole;
-  };
-  const int32_t first = stage.layer_first, last = stage.layer_end - 1;
-  if (first == last) return cat(first, ": ", name(first));
-  return cat(first, "-", last, ": ", name(first), " to ", name(last));
 }
 
 // "FFBFBB": the order of a stage's forwards and backwards.
@@ -162,8 +65,7 @@ std::string ops_text(const std::vector<bool>& order) {
 
 // Rows of cells as lines; columns as wide as their widest cell, text to the left and numbers to the
 // right.
-std::string table_text(const std::vector<std::vector<std::string>>& rows,
-                       const std::string& left_columns) {
+std::string table_text(const TextRows& rows, const std::string& left_columns) {
   std::vector<size_t> widths(rows.front().size());
   for (const auto& row : rows) {
     for (size_t i = 0; i < row.size(); ++i) widths[i] = std::max(widths[i], row[i].size());
@@ -179,33 +81,6 @@ std::string table_text(const std::vector<std::vector<std::string>>& rows,
     text += line.substr(0, line.find_last_not_of(' ') + 1) + "\n";
   }
   return text;
-}
-
-std::string stages_table(const PlanReport& report) {
-  const PricedLayout& best = report.search.best;
-  std::vector<std::vector<std::string>> rows = {{"stage", "devices", "layers", "forward ms",
-                                                 "backward ms", "reduction ms", "busy", "memory",
-                                                 "in flight"}};
-  for (size_t n = 0; n < best.layout.size(); ++n) {
-    const Stage& stage = best.layout[n];
-    const StageLoad& load = best.loads.stages[n];
-    const int32_t in_flight = best.schedule.in_flight[n];
-    rows.push_back({cat(n), ranges_text(numbers_of(stage.holders)), layers_text(report, stage),
-                    ms_text(load.forward), ms_text(load.backward), ms_text(load.reduction),
-                    percent(share_of(busy_time(best.loads, load), best.schedule.makespan)),
-                    bytes_text(stage_memory(report.problem, stage, in_flight)), cat(in_flight)});
-  }
-  return table_text(rows, "lllrrrrrr");
-}
-
-std::string links_table(const PricedLayout& best) {
-  std::vector<std::vector<std::string>> rows = {{"link", "forward ms", "backward ms", "busy"}};
-  for (size_t n = 0; n < best.loads.links.size(); ++n) {
-    const LinkLoad& load = best.loads.links[n];
-    rows.push_back({cat(n, "-", n + 1), ms_text(load.forward), ms_text(load.backward),
-                    percent(share_of(busy_time(best.loads, load), best.schedule.makespan))});
-  }
-  return table_text(rows, "lrrr");
 }
 
 // "3 stages on 4, 2, 2 devices".
@@ -281,45 +156,103 @@ Json cuts_json(const std::vector<RowAlternative>& cuts) {
   return all;
 }
 
-// The head of the text: one fact a line.
-std::string facts_text(const PlanReport& report) {
+}  // namespace
+
+std::vector<int32_t> idle_devices(const PlanReport& report) {
+  std::vector<bool> used(static_cast<size_t>(report.problem.device_count()));
+  for (const Stage& stage : report.search.best.layout) {
+    for (const WorkerId holder : stage.holders) {
+      used[static_cast<size_t>(report.problem.device(holder))] = true;
+    }
+  }
+  std::vector<int32_t> idle;
+  for (size_t i = 0; i < used.size(); ++i) {
+    if (!used[i]) idle.push_back(report.problem.worker(static_cast<int32_t>(i)).value);
+  }
+  return idle;
+}
+
+std::string headline_of(const PlanReport& report) {
+  const PricedLayout& best = report.search.best;
+  const size_t idle = idle_devices(report).size();
+  const auto devices = static_cast<size_t>(report.problem.device_count());
+  return cat(report.planner.name, ": ", counted(best.layout.size(), "stage"), " on ",
+             idle == 0 ? counted(devices, "device")
+                       : cat(devices - idle, " of ", counted(devices, "device")),
+             ", ", counted(report.chain.names.size(), "layer"), ", ", best.loads.micros,
+             best.loads.micros == 1 ? " micro-batch" : " micro-batches",
+             " a step, rows split over replicas");
+}
+
+std::vector<Fact> facts_of(const PlanReport& report) {
   const LayoutSearch& search = report.search;
   const PricedLayout& best = search.best;
   const double makespan = best.schedule.makespan;
   const std::vector<int32_t> idle = idle_devices(report);
-  const auto devices = static_cast<size_t>(report.problem.device_count());
   const Busy busy = busiest(best.loads);
-  std::string text =
-      cat(report.planner.name, ": ", counted(best.layout.size(), "stage"), " on ",
-          idle.empty() ? counted(devices, "device")
-                       : cat(devices - idle.size(), " of ", counted(devices, "device")),
-          ", ", counted(report.chain.names.size(), "layer"), ", ", best.loads.micros,
-          best.loads.micros == 1 ? " micro-batch" : " micro-batches",
-          " a step, rows split over replicas\n");
-  text += cat("makespan    ", ms_text(makespan), " ms by order ", order_of(best.schedule), "\n");
-  text += cat("lower bound ", ms_text(search.lower_bound), " ms of all layouts",
-              search.lower_bound > 0 ? cat(" (", fixed(makespan / search.lower_bound, 3), "x)\n")
-                                     : std::string("\n"));
-  text += cat("bottleneck  ", name_of(busy), ", busy for ", ms_text(busy.time), " ms of the step (",
-              percent(share_of(busy.time, makespan)), ")\n");
-  text += cat("bubble      ", percent(bubble_fraction(best)), "\n");
-  text += recomputing_text(best.layout);
-  if (!idle.empty()) text += cat("idle        devices ", ranges_text(idle), "\n");
+  std::vector<Fact> facts = {
+      {"makespan", cat(ms_text(makespan), " ms by order ", order_of(best.schedule))},
+      {"lower bound",
+       cat(ms_text(search.lower_bound), " ms of all layouts",
+           search.lower_bound > 0 ? cat(" (", fixed(makespan / search.lower_bound, 3), "x)")
+                                  : std::string())},
+      {"bottleneck", cat(name_of(busy), ", busy for ", ms_text(busy.time), " ms of the step (",
+                         percent(share_of(busy.time, makespan)), ")")},
+      {"bubble", percent(bubble_fraction(best))}};
+  for (Fact& fact : recomputing_facts(best.layout)) facts.push_back(std::move(fact));
+  if (!idle.empty()) facts.push_back({"idle", cat("devices ", ranges_text(idle))});
   if (!search.how.empty()) {
-    text += cat("found by    ", search.how, "; ", search.priced,
-                search.priced == 1 ? " layout was simulated" : " layouts were simulated",
-                report.ended ? " before the time limit ended the search" : "", "\n");
+    facts.push_back(
+        {"found by", cat(search.how, "; ", search.priced,
+                         search.priced == 1 ? " layout was simulated" : " layouts were simulated",
+                         report.ended ? " before the time limit ended the search" : "")});
   }
   if (search.runner_up) {
     const PricedLayout& runner = *search.runner_up;
     const double more = share_of(runner.schedule.makespan - makespan, makespan);
-    text += cat("runner-up   ", shape_text(runner.layout), ", ", ms_text(runner.schedule.makespan),
-                " ms (+", percent(more), "): ", why_longer(runner, best), "\n");
+    facts.push_back(
+        {"runner-up", cat(shape_text(runner.layout), ", ", ms_text(runner.schedule.makespan),
+                          " ms (+", percent(more), "): ", why_longer(runner, best))});
   }
-  return text;
+  return facts;
 }
 
-}  // namespace
+TextRows stage_rows(const PlanReport& report) {
+  const PricedLayout& best = report.search.best;
+  TextRows rows = {{"stage", "devices", "layers", "forward ms", "backward ms", "reduction ms",
+                    "busy", "memory", "in flight"}};
+  for (size_t n = 0; n < best.layout.size(); ++n) {
+    const Stage& stage = best.layout[n];
+    const StageLoad& load = best.loads.stages[n];
+    const int32_t in_flight = best.schedule.in_flight[n];
+    rows.push_back({cat(n), ranges_text(numbers_of(stage.holders)),
+                    layers_text(report.chain.names, stage), ms_text(load.forward),
+                    ms_text(load.backward), ms_text(load.reduction),
+                    percent(share_of(busy_time(best.loads, load), best.schedule.makespan)),
+                    bytes_text(stage_memory(report.problem, stage, in_flight)), cat(in_flight)});
+  }
+  return rows;
+}
+
+TextRows link_rows(const PlanReport& report) {
+  const PricedLayout& best = report.search.best;
+  TextRows rows = {{"link", "forward ms", "backward ms", "busy"}};
+  for (size_t n = 0; n < best.loads.links.size(); ++n) {
+    const LinkLoad& load = best.loads.links[n];
+    rows.push_back({cat(n, "-", n + 1), ms_text(load.forward), ms_text(load.backward),
+                    percent(share_of(busy_time(best.loads, load), best.schedule.makespan))});
+  }
+  return rows;
+}
+
+std::vector<Fact> training_facts(const PlanReport& report) {
+  std::vector<Fact> facts =
+      training_facts(*report.training, report.training_file, report.search.best.schedule.makespan);
+  if (report.micro_rows > 0) {
+    facts.push_back({"job", cat("parallel.micro_rows = ", report.micro_rows)});
+  }
+  return facts;
+}
 
 std::string plan_json(const PlanReport& report) {
   const PricedLayout& best = report.search.best;
@@ -361,16 +294,13 @@ std::string plan_text(const PlanReport& report) {
   if (!report.cuts.empty()) {
     text = alternatives_text(report.cuts, {report.micro_rows, report.search.best.loads.micros});
   }
-  text += cat(facts_text(report), "\n", stages_table(report));
+  text += cat(headline_of(report), "\n", lines_of(facts_of(report)), "\n",
+              table_text(stage_rows(report), "lllrrrrrr"));
   if (!report.search.best.loads.links.empty()) {
-    text += cat("\n", links_table(report.search.best));
+    text += cat("\n", table_text(link_rows(report), "lrrr"));
   }
   if (report.training) {
-    text +=
-        training_text(*report.training, report.training_file, report.search.best.schedule.makespan);
-    if (report.micro_rows > 0) {
-      text += cat("job         parallel.micro_rows = ", report.micro_rows, "\n");
-    }
+    text += "\n" + lines_of(training_facts(report));
   }
   if (report.torch) text += torch_text(*report.torch, report.torch_folder, *report.training);
   return text;

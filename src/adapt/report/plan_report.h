@@ -1,6 +1,7 @@
 // What `tenuto plan` says about a layout: as text and as JSON.
 #pragma once
 
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -9,8 +10,10 @@
 #include "adapt/layout/in_turn.h"
 #include "adapt/layout/problem.h"
 #include "adapt/layout/search.h"
+#include "adapt/report/figures.h"
 #include "adapt/report/row_cuts.h"
 #include "base/unit.h"
+#include "world/cluster.h"
 #include "world/layer_chain.h"
 
 namespace tenuto {
@@ -28,8 +31,24 @@ struct PlanReport {
   std::optional<InTurnPlan> torch{};     // the plan for PyTorch
   std::string torch_folder{};            // the folder of that plan; empty = not written
   int32_t micro_rows = 0;                // of a model file: rows of a micro-batch; 0 = not known
-  std::vector<RowAlternative> cuts{};    // all that were tried; empty = there was no choice
+  std::shared_ptr<const Cluster> cluster{};  // that the plans were made for
+  std::vector<RowAlternative> cuts{};        // all that were tried; empty = there was no choice
 };
+
+// What it is: the planner, the numbers of stages, devices, layers and micro-batches.
+std::string headline_of(const PlanReport& report);
+// The step with split rows, its bound, its bottleneck, and how it was found.
+std::vector<Fact> facts_of(const PlanReport& report);
+// The plan for training. Requires: there is one
+std::vector<Fact> training_facts(const PlanReport& report);
+// The live devices that no stage has with split rows.
+std::vector<int32_t> idle_devices(const PlanReport& report);
+
+// Rows of cells; the first row has the names of the columns.
+using TextRows = std::vector<std::vector<std::string>>;
+// The stages and the links with split rows, a row for each.
+TextRows stage_rows(const PlanReport& report);
+TextRows link_rows(const PlanReport& report);
 
 // One line with one JSON object.
 std::string plan_json(const PlanReport& report);

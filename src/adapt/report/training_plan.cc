@@ -21,13 +21,6 @@ std::string shape_of(const Plan& plan) {
              chunks > 1 ? cat(", ", chunks, " on each") : std::string());
 }
 
-// What a run of the plan cannot do.
-std::string limits_of(const Plan& plan) {
-  if (places_of(plan.stages).size() == plan.stages.size()) return {};
-  return "note        no other worker can take over the work of a lost worker that holds several "
-         "stages\n";
-}
-
 }  // namespace
 
 Result<InTurnPlan> training_plan(const LayerChain& chain, const Cluster& cluster,
@@ -38,24 +31,38 @@ Result<InTurnPlan> training_plan(const LayerChain& chain, const Cluster& cluster
   return plan_in_turn(chain.model, cluster, settings, layouts, &watch);
 }
 
-std::string recomputing_text(const std::vector<Stage>& stages) {
+std::vector<Fact> recomputing_facts(const std::vector<Stage>& stages) {
   std::string names;
   for (const StageId stage : recomputing(stages)) {
     names += cat(names.empty() ? "" : ", ", stage);
   }
-  if (names.empty()) return names;
-  return cat("recomputes  stage ", names, ": only the input is kept from forward to backward\n");
+  if (names.empty()) return {};
+  return {
+      {"recomputes", cat("stage ", names, ": only the input is kept from forward to backward")}};
 }
 
-std::string training_text(const InTurnPlan& plan, const std::string& path, double rows_split) {
+std::string recomputing_text(const std::vector<Stage>& stages) {
+  return lines_of(recomputing_facts(stages));
+}
+
+std::vector<Fact> training_facts(const InTurnPlan& plan, const std::string& path,
+                                 double rows_split) {
   const double step = to_milliseconds(plan.step), bound = to_milliseconds(plan.lower_bound);
-  return cat("\nto train    ", path, path.empty() ? "" : ": ", "whole micro-batches in turn, ",
-             shape_of(plan.plan), "\n", "step        ", fixed(step, 3),
-             " ms, with reductions and update (", fixed(step * 1e6 / rows_split, 3),
-             "x of split rows)\n", "lower bound ", fixed(bound, 3), " ms of all plans",
-             bound > 0 ? cat(" (", fixed(step / bound, 3), "x)") : std::string(), "\n",
-             recomputing_text(plan.plan.stages), "found by    ", plan.how, "; ", plan.priced,
-             " plans were priced\n", limits_of(plan.plan));
+  std::vector<Fact> facts = {
+      {"to train",
+       cat(path, path.empty() ? "" : ": ", "whole micro-batches in turn, ", shape_of(plan.plan))},
+      {"step", cat(fixed(step, 3), " ms, with reductions and update (",
+                   fixed(step * 1e6 / rows_split, 3), "x of split rows)")},
+      {"lower bound", cat(fixed(bound, 3), " ms of all plans",
+                          bound > 0 ? cat(" (", fixed(step / bound, 3), "x)") : std::string())}};
+  for (Fact& fact : recomputing_facts(plan.plan.stages)) facts.push_back(std::move(fact));
+  facts.push_back({"found by", cat(plan.how, "; ", plan.priced, " plans were priced")});
+  if (places_of(plan.plan.stages).size() != plan.plan.stages.size()) {
+    facts.push_back({"note",
+                     "no other worker can take over the work of a lost worker that holds several "
+                     "stages"});
+  }
+  return facts;
 }
 
 nlohmann::ordered_json training_json(const InTurnPlan& plan, const std::string& path) {

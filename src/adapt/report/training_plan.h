@@ -4,8 +4,10 @@
 
 #include <nlohmann/json_fwd.hpp>
 #include <string>
+#include <vector>
 
 #include "adapt/layout/in_turn.h"
+#include "adapt/report/figures.h"
 #include "base/result.h"
 #include "base/watch.h"
 #include "world/cluster.h"
@@ -18,13 +20,16 @@ Result<InTurnPlan> training_plan(const LayerChain& chain, const Cluster& cluster
                                  const InTurnSettings& settings, const LayoutSearch& search,
                                  Watch& watch);
 
-// A line of a report: which stages recompute. Empty when none does.
+// Which stages recompute; none when none does.
+std::vector<Fact> recomputing_facts(const std::vector<Stage>& stages);
+// The same as a line, or empty.
 std::string recomputing_text(const std::vector<Stage>& stages);
 
 // What people read of it: its step, its stages, and how its step compares with that of the layout
 // that splits rows, `rows_split` nanoseconds. `path`: the file that has it, which parallel.plan and
 // `tenuto simulate` read.
-std::string training_text(const InTurnPlan& plan, const std::string& path, double rows_split);
+std::vector<Fact> training_facts(const InTurnPlan& plan, const std::string& path,
+                                 double rows_split);
 
 // The same for programs.
 nlohmann::ordered_json training_json(const InTurnPlan& plan, const std::string& path);
