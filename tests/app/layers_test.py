@@ -139,8 +139,8 @@ class Killed(Moves):
 
 
 class RealModel(Moves):
-    """A GPT on the CPU. Which workers give layers follows from measured times, so a very busy machine
-    may break these tests. truth_test moves layers of the engine without a clock."""
+    """A GPT on the CPU. Which workers give layers follows from measured times, so a very busy
+    machine may break these tests. truth_test moves layers of the engine without a clock."""
     STEPS = 36
 
     def setUp(self):
