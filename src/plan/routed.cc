@@ -9,6 +9,8 @@
 #include "base/check.h"
 #include "base/contains.h"
 #include "base/text.h"
+#include "collective/algorithm.h"
+#include "ir/check.h"
 #include "ir/effect.h"
 #include "plan/copies.h"
 #include "plan/lower.h"
@@ -282,6 +284,38 @@ Plan with_runners(const Plan& plan, std::vector<std::vector<WorkerId>> holders,
   return made;
 }
 
+// Groups that sum by the ring need two rounds more for each joiner; those with joiners of one stage
+// sum in two rounds instead, in which each member adds up its own part.
+void sum_joined_directly(Schedule& schedule, const std::vector<std::vector<WorkerId>>& joiners) {
+  if (schedule.all_reduce == kAutoAllReduce) return;  // a later plan would keep what is chosen here
+  for (Group& group : schedule.groups) {
+    const bool joined = !joiners[at(group.stages.front().value)].empty();
+    if (!joined || group.stages.size() > 1 || group.summing != Summing{}) continue;
+    CollectiveShape shape;
+    shape.members = group.members;
+    auto direct = make_procedure("direct", shape);
+    if (!direct.ok()) continue;
+    schedule.collectives[at(group.collective.value)] = std::move(direct).value().collective;
+    group.summing = {"direct", {}, 0};
+  }
+}
+
+// With a split backward, joiners that also run other stages sum the gradients of these first: those
+// of the joined stage may come late, if its workers are slow, and a worker makes one sum after the
+// other. Without a split backward, the gradients of the joined stage are complete before those of
+// the stages in front of it.
+void sum_joined_last(Schedule& schedule, const std::vector<std::vector<WorkerId>>& joiners) {
+  for (size_t w = 0; w < schedule.lists.size(); ++w) {
+    std::vector<Op>& list = schedule.lists[w];
+    const WorkerId self{static_cast<int32_t>(w)};
+    const auto sums = [](const Op& op) { return op.kind == OpKind::Reduce; };
+    const auto first = std::find_if(list.begin(), list.end(), sums);
+    const auto end = std::find_if_not(first, list.end(), sums);
+    std::stable_partition(
+        first, end, [&](const Op& op) { return !contains(joiners[at(op.stage.value)], self); });
+  }
+}
+
 // If no worker is left to run a stage, the workers with a copy of it run it, and leave their own
 // stage to others if there are any.
 void call_up_copies(std::vector<std::vector<WorkerId>>& runners, const Copies& copies) {
@@ -318,7 +352,12 @@ Plan with_joiners(const Plan& plan, const std::vector<std::vector<WorkerId>>& jo
     work.holders.back().insert(work.holders.back().end(), joiners[s].begin(), joiners[s].end());
     work.idle[s].insert(work.idle[s].end(), joiners[s].begin(), joiners[s].end());
   }
-  return with_work(plan, std::move(work));
+  Plan made = with_work(plan, std::move(work));
+  sum_joined_directly(made.schedule, joiners);
+  if (!made.split_backward) return made;
+  Plan last = made;
+  sum_joined_last(last.schedule, joiners);
+  return check(last).ok() ? last : made;
 }
 
 Result<Plan> without_workers(const Plan& plan, const std::vector<bool>& alive) {

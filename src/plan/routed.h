@@ -64,6 +64,9 @@ Plan with_holders(const Plan& plan, std::vector<std::vector<WorkerId>> holders);
 
 // The plan with `joiners` of each stage as further holders. They run no micro-batch and only take
 // part in the sums and the updates, so that they can receive the stage's state while steps go on.
+// Groups with joiners sum by `direct` instead of the ring, in two rounds whatever their size,
+// unless the plan's all_reduce is auto. With a split backward, joiners sum the gradients of their
+// other stages first.
 //
 // Requires: check(plan) is ok; joiners for each stage, who hold nothing in the plan
 Plan with_joiners(const Plan& plan, const std::vector<std::vector<WorkerId>>& joiners);
