@@ -79,6 +79,7 @@ Result<PlanReport> report_at(const Task& task, LayerChain chain, int32_t micros,
   LayoutSettings settings;
   settings.micros = micros;
   settings.half_duplex = task.half_duplex;
+  settings.optimizer = chain.optimizer;
   watch.begin("preparing the search");
   const LayoutProblem problem(chain.model, *task.cluster, settings);
   auto search = planned(problem, task.planner.planner, watch);

@@ -268,7 +268,7 @@ class Measurement {
       layer.activation = of_one_row(bytes_.activation[l], rows);
       layer.stash = of_one_row(bytes_.stash[l], rows);
       layer.parameters = bytes_.parameters[l];
-      layer.optimizer = {std::max<int64_t>(
+      layer.optimizer = Bytes{std::max<int64_t>(
           0, std::llround(beside * static_cast<double>(bytes_.parameters[l].count)))};
       profile.layers.push_back(std::move(layer));
     }

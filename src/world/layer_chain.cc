@@ -63,6 +63,9 @@ Status check_totals(const LayerChain& chain, const std::string& source) {
     bytes += static_cast<double>(layer.activation.count) + static_cast<double>(layer.stash.count) +
              static_cast<double>(layer.parameters.count);
   }
+  for (const std::optional<Bytes>& kept : chain.optimizer) {
+    bytes += static_cast<double>(kept.value_or(Bytes{}).count);
+  }
   if (time == 0) {
     return invalid(cat(source, ": expected a layer that takes time, found forward and backward ",
                        "times of 0 ms in every layer"));

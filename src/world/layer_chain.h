@@ -6,6 +6,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -22,6 +23,9 @@ inline constexpr int32_t kMostChainLayers = 100'000;
 struct LayerChain {
   Model model;
   std::vector<std::string> names;
+  // What a device keeps between steps besides the weights of each layer: sums of gradients,
+  // moments, back-ups. No value: not known. Empty: not known of any layer.
+  std::vector<std::optional<Bytes>> optimizer;
   int32_t rows = 0;  // of a micro-batch; 0 = the file does not say
 };
 

@@ -193,7 +193,10 @@ Result<LayerChain> chain_at(const ModelProfile& profile, int32_t rows, const std
   LayerChain chain;
   chain.model = model_at(profile, rows);
   chain.rows = rows;
-  for (const LayerProfile& layer : profile.layers) chain.names.push_back(layer.name);
+  for (const LayerProfile& layer : profile.layers) {
+    chain.names.push_back(layer.name);
+    chain.optimizer.push_back(layer.optimizer);
+  }
   if (const Status status = check_totals(chain, source); !status.ok()) return status.error();
   return chain;
 }
@@ -226,9 +229,9 @@ std::string to_json(const ModelProfile& profile) {
                 ",\n   \"update_ms\": ", number(to_milliseconds(layer.update)));
     text += cat(", \"activation_bytes\": ", layer.activation.count,
                 ", \"stash_bytes\": ", layer.stash.count,
-                ", \"parameter_bytes\": ", layer.parameters.count,
-                ", \"optimizer_bytes\": ", layer.optimizer.count,
-                ", \"spread\": ", number(layer.spread), "}");
+                ", \"parameter_bytes\": ", layer.parameters.count);
+    if (layer.optimizer) text += cat(", \"optimizer_bytes\": ", layer.optimizer->count);
+    text += cat(", \"spread\": ", number(layer.spread), "}");
     before = ",\n  {";
   }
   return text + "\n ]\n}\n";

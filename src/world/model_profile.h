@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -21,8 +22,9 @@ struct LayerProfile {
   Duration update{};        // one optimizer step
   Bytes activation, stash;  // of one row: the output, and what is kept from forward to backward
   Bytes parameters;         // of its weights
-  Bytes optimizer;          // kept between steps besides the weights: sums, moments, back-ups
-  double spread = 0;        // the largest of its times' (upper - lower quartile) / median
+  // Kept between steps besides the weights: sums, moments, back-ups. No value: not known.
+  std::optional<Bytes> optimizer;
+  double spread = 0;  // the largest of its times' (upper - lower quartile) / median
 };
 
 // The layers, input side first.

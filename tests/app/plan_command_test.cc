@@ -2,15 +2,8 @@
 #include "app/plan_command.h"
 
 #include <gtest/gtest.h>
-#include <unistd.h>
 
-#include <CLI/CLI.hpp>
-#include <algorithm>
 #include <array>
-#include <filesystem>
-#include <fstream>
-#include <functional>
-#include <nlohmann/json.hpp>
 #include <set>
 #include <sstream>
 #include <string>
@@ -18,8 +11,7 @@
 #include <vector>
 
 #include "adapt/layout/baseline.h"
-#include "app/commands.h"
-#include "app/flags.h"
+#include "app/plan_calls.h"
 #include "app/simulate.h"
 #include "base/text.h"
 #include "ir/golden.h"
@@ -29,76 +21,7 @@
 namespace tenuto {
 namespace {
 
-using Json = nlohmann::ordered_json;
-
 constexpr char kExamples[] = TENUTO_SOURCE_DIR "/examples/planner/";
-
-// A file of this test's own, removed at its end.
-class Scratch {
- public:
-  Scratch(const std::string& name, const std::string& text)
-      : path_(testing::TempDir() + "tenuto-" + std::to_string(::getpid()) + name) {
-    std::ofstream(path_, std::ios::binary) << text;
-  }
-  ~Scratch() { std::filesystem::remove(path_); }
-  Scratch(const Scratch&) = delete;
-  Scratch& operator=(const Scratch&) = delete;
-  const std::string& path() const { return path_; }
-  std::string text() const {
-    std::stringstream text;
-    text << std::ifstream(path_).rdbuf();
-    return text.str();
-  }
-
- private:
-  std::string path_;
-};
-
-// What a call prints, and its exit code.
-struct Answer {
-  int code = 0;
-  std::string out, errors;
-};
-
-Answer answer(const PlanOptions& options) {
-  std::ostringstream out, errors;
-  const int code = run_plan(options, out, errors);
-  return {code, out.str(), errors.str()};
-}
-
-Json planned(PlanOptions options) {
-  options.json = true;
-  const Answer it = answer(options);
-  EXPECT_EQ(it.code, 0) << it.errors;
-  EXPECT_EQ(it.errors, "");
-  return it.code == 0 ? Json::parse(it.out) : Json();
-}
-
-// Refused with `code`: one sentence on stderr, nothing on stdout. Returns the sentence.
-std::string refused(const PlanOptions& options, int code) {
-  const Answer it = answer(options);
-  EXPECT_EQ(it.code, code) << it.out << it.errors;
-  EXPECT_EQ(it.out, "");
-  EXPECT_EQ(std::count(it.errors.begin(), it.errors.end(), '\n'), 1) << it.errors;
-  const std::string start = "tenuto plan: ";
-  EXPECT_EQ(it.errors.substr(0, start.size()), start);
-  return it.errors.substr(std::min(start.size(), it.errors.size()));
-}
-
-// The sentence with which the command line itself refuses its arguments; empty when it takes them.
-std::string refused_flags(std::vector<std::string> arguments) {
-  CLI::App app("test", "tenuto");
-  std::function<int()> action;
-  add_plan_command(app, [&](std::function<int()> what) { action = std::move(what); });
-  arguments.insert(arguments.begin(), "plan");
-  std::reverse(arguments.begin(), arguments.end());
-  try {
-    app.parse(arguments);
-  } catch (const CLI::ParseError& error) {
-    return sentence_of(app, error);
-  }
-  return {};
-}
 
 // Two layers that take 3 ms each, and send 1 ms to each other over a link of 1 GB/s.
 class PlanCommand : public testing::Test {

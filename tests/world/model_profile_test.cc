@@ -50,7 +50,7 @@ ModelProfile sample() {
     layer.activation = {100 * factor};
     layer.stash = {300 * factor};
     layer.parameters = {4000 * factor};
-    layer.optimizer = {8000 * factor};
+    layer.optimizer = Bytes{8000 * factor};
     layer.spread = 0.0625;
   }
   return profile;

@@ -22,7 +22,6 @@ BottleneckRule::BottleneckRule(const StageWalk& walk, const LoadWeights& weights
     : walk_(&walk),
       weights_(weights),
       most_(most * (1 + kRounding)),
-      update_(weights.reduction * walk.update_time()),
       least_layers_(walk.least_layers(most_)),
       loads_(walk.work().size()),
       window_(walk.layer_count()) {}
@@ -30,10 +29,8 @@ BottleneckRule::BottleneckRule(const StageWalk& walk, const LoadWeights& weights
 void BottleneckRule::begin(const StageTerms& terms, int32_t in_flight) {
   terms_ = terms;
   in_flight_ = in_flight;
-  const double work = weights_.work * terms.work, byte = weights_.reduction * terms.reduction;
-  for (size_t l = 0; l < loads_.size(); ++l) {
-    loads_[l] = work * walk_->work()[l] + byte * walk_->parameters()[l];
-  }
+  fixed_ = walk_->fixed_load(terms, weights_);
+  walk_->loads_of_layers(terms, weights_, loads_);
 }
 
 void BottleneckRule::join(Layers row, const double* values, double transfer, double* best) const {

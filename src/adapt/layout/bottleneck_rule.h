@@ -9,13 +9,6 @@
 
 namespace tenuto {
 
-// What loads count. For a whole step: the micro-batches, 1, and twice the micro-batches.
-struct LoadWeights {
-  double work = 1;       // of a micro-batch on a stage
-  double reduction = 1;  // of a stage
-  double transfer = 2;   // of a micro-batch, in one direction
-};
-
 // A stage's load shrinks as its first layer moves up, and grows with its last layer. So the window
 // of first layers divides: from a certain layer on, the value before the stage decides, and below
 // it the load of the stage. Both parts of the window only move up with the last layer.
@@ -47,17 +40,17 @@ class BottleneckRule {
       return kUnreachable;
     }
     return loads_[static_cast<size_t>(stage.end)] - loads_[static_cast<size_t>(stage.first)] +
-           update_;
+           fixed_;
   }
 
   const StageWalk* walk_;
   LoadWeights weights_;
   double most_ = 0;
-  double update_ = 0;
   std::vector<int32_t> least_layers_;  // by units
   StageTerms terms_;
   int32_t in_flight_ = 0;
-  std::vector<double> loads_;  // of the first layers on the stage's devices, without the update
+  double fixed_ = 0;           // the part of the stage's load that does not depend on its layers
+  std::vector<double> loads_;  // the rest, of the first layers on the stage's devices
   SlidingMinimum window_;
 };
 

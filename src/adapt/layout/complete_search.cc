@@ -160,17 +160,17 @@ class AllDrafts {
 
   // What follows from the devices of a stage.
   struct Terms {
-    double replicas = 0, inside = kUnlimited, speed = kUnlimited;
+    ReplicaTerms stage{0, kUnlimited, kUnlimited};
     double between = kUnlimited;  // the slowest rate to the stage before
   };
   Terms terms_of(const Made& stage) const {
     Terms terms;
     for (const KindCount& some : stage.devices) {
-      terms.replicas += some.count;
-      terms.speed = std::min(terms.speed, kinds_.speed(some.kind));
+      terms.stage.replicas += some.count;
+      terms.stage.speed = std::min(terms.stage.speed, kinds_.speed(some.kind));
       for (const KindCount& other : stage.devices) {
         if (other.kind == some.kind && some.count < 2) continue;
-        terms.inside = std::min(terms.inside, kinds_.rate(some.kind, other.kind));
+        terms.stage.inside = std::min(terms.stage.inside, kinds_.rate(some.kind, other.kind));
       }
       if (made_.size() < 2) continue;
       for (const KindCount& other : made_[made_.size() - 2].devices) {
@@ -182,21 +182,24 @@ class AllDrafts {
 
   // The devices that are left.
   struct Rest {
-    double devices = 0, speeds = 0;
+    double devices = 0, speeds = 0, fastest = 0;
   };
   Rest rest_of() const {
     Rest rest;
     for (size_t kind = 0; kind < left_.size(); ++kind) {
       rest.devices += left_[kind];
-      rest.speeds += kinds_.speed(static_cast<int32_t>(kind)) * left_[kind];
+      const double speed = kinds_.speed(static_cast<int32_t>(kind));
+      rest.speeds += speed * left_[kind];
+      if (left_[kind] > 0) rest.fastest = std::max(rest.fastest, speed);
     }
     return rest;
   }
 
   // The loads of the stages made so far, and of a single stage behind them that has all other
   // layers and is faster than every choice of stages: it has all devices that are left, the fastest
-  // rates, and no reduction. In a pipeline of several stages some stage has at least as much work
-  // for its devices as this one, so a bound with this stage is a bound for all of them.
+  // rates, and neither a reduction nor updates of layers. In a pipeline of several stages some
+  // stage has at least as much work for its devices as this one, so a bound with this stage is a
+  // bound for all of them.
   void set_loads(const Rest& rest) {
     const size_t known = made_.size();
     loads_.stages.resize(known);
@@ -204,23 +207,21 @@ class AllDrafts {
     for (size_t n = 0; n < known; ++n) {
       const Layers layers = made_[n].layers;
       const Terms& terms = terms_[n];
-      loads_.stages[n] = {
-          problem_.forward(layers) / (terms.replicas * terms.speed),
-          problem_.backward(layers) / (terms.replicas * terms.speed),
-          2 * (terms.replicas - 1) / terms.replicas * problem_.parameters(layers) / terms.inside +
-              problem_.update_time()};
+      loads_.stages[n] = split_load(problem_, layers, terms.stage);
       if (n == 0) continue;
-      const double time =
-          problem_.cut(layers.first) / (terms_[n - 1].replicas * terms.replicas * terms.between);
+      const double time = problem_.cut(layers.first) /
+                          (terms_[n - 1].stage.replicas * terms.stage.replicas * terms.between);
       loads_.links[n - 1] = {time, time};
     }
     const Layers others{made_.back().layers.end, problem_.layer_count()};
     if (others.first == others.end) return;
     const double time =
-        problem_.cut(others.first) / (rest.devices * terms_.back().replicas * fastest_);
+        problem_.cut(others.first) / (rest.devices * terms_.back().stage.replicas * fastest_);
     loads_.links.push_back({time, time});
-    loads_.stages.push_back({problem_.forward(others) / rest.speeds,
-                             problem_.backward(others) / rest.speeds, problem_.update_time()});
+    const double pass = problem_.pass() / rest.fastest;  // of one stage at least
+    loads_.stages.push_back({problem_.forward(others) / rest.speeds + pass,
+                             problem_.backward(others) / rest.speeds + pass,
+                             problem_.update({others.end, others.end}) / rest.fastest});
   }
 
   // The layout with the lowest devices of each kind.

@@ -146,12 +146,8 @@ Layout DraftTable::layout(const Draft& draft) const {
 
 void DraftTable::refresh_stage_load(Draft& draft, int32_t stage) const {
   const DraftStage& own = draft.stages[at(stage)];
-  const double replicas = own.replicas;
-  draft.loads.stages[at(stage)] = {
-      problem_->forward(own.layers) / (replicas * own.speed),
-      problem_->backward(own.layers) / (replicas * own.speed),
-      2 * (replicas - 1) / replicas * problem_->parameters(own.layers) / own.inside +
-          problem_->update_time()};
+  draft.loads.stages[at(stage)] =
+      split_load(*problem_, own.layers, {static_cast<double>(own.replicas), own.speed, own.inside});
 }
 
 void DraftTable::refresh_link_load(Draft& draft, int32_t stage) const {
@@ -270,7 +266,7 @@ void DraftTable::remove(Draft& draft, int32_t stage, bool layers_before, int32_t
 std::vector<int32_t> DraftTable::most_in_flight(const Draft& draft) const {
   std::vector<int32_t> most;
   for (const DraftStage& own : draft.stages) {
-    const double state = problem_->settings().state_share * problem_->parameters(own.layers);
+    const double state = problem_->state(own.layers);
     const double stash = problem_->stash(own.layers);
     const auto fits = [&](int32_t count) {  // computed as by stage_memory()
       return state + count * stash / static_cast<double>(own.replicas) <= own.memory;
@@ -295,7 +291,7 @@ double DraftTable::missing(const Draft& draft, int32_t stage) const {
   const DraftStage& own = draft.stages[at(stage)];
   const auto count = static_cast<int32_t>(draft.stages.size());
   const int32_t in_flight = std::min(problem_->settings().micros, count - stage);
-  const double need = problem_->settings().state_share * problem_->parameters(own.layers) +
+  const double need = problem_->state(own.layers) +
                       in_flight * problem_->stash(own.layers) / static_cast<double>(own.replicas);
   return std::max(0.0, need - own.memory);
 }

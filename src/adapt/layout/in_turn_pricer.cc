@@ -48,8 +48,8 @@ InTurnPricer::Pace InTurnPricer::pace_of(const Stage& stage) const {
     slowest = std::min(slowest, speed_[at(holder.value)]);
     all += speed_[at(holder.value)];
   }
-  const double forward = problem_.forward(layers), backward = backward_of(problem_, stage);
-  return {forward / slowest, backward / slowest, (forward + backward) / all};
+  const StageWork work = stage_work(problem_, layers, stage.recompute, 1);
+  return {work.forward / slowest, work.backward / slowest, work.both() / all};
 }
 
 // The time of one transfer between two stages over the slowest link between their holders.
@@ -220,7 +220,7 @@ Duration InTurnPricer::least_step(const Layout& layout) const {
   double least = 0, before = 0;
   for (const Stage& stage : layout) {
     const Layers layers{stage.layer_first, stage.layer_end};
-    const double forward = problem_.forward(layers), backward = backward_of(problem_, stage);
+    const auto [forward, backward] = stage_work(problem_, layers, stage.recompute, 1);
     double fastest = 0, all = 0;
     for (const WorkerId holder : stage.holders) {
       fastest = std::max(fastest, speed_[at(holder.value)]);
@@ -237,7 +237,8 @@ Duration InTurnPricer::least_step(const Layout& layout) const {
 // The larger of two times: all work on all devices, and one micro-batch on the fastest device.
 Duration InTurnPricer::lower_bound() const {
   const Layers all{0, problem_.layer_count()};
-  const double work = problem_.forward(all) + problem_.backward(all);
+  // A micro-batch passes through one stage at least.
+  const double work = stage_work(problem_, all, false, 1).both();
   double fastest = 0, together = 0;
   for (const Worker& worker : cluster_.workers) {
     if (!worker.alive) continue;

@@ -20,7 +20,7 @@ size_t at(int32_t index) { return static_cast<size_t>(index); }
 
 // Sums over the first i layers.
 struct Sums {
-  std::vector<double> forward, work, parameters;  // work: forward and backward
+  std::vector<double> forward, work, parameters, updates;  // work: forward and backward
 
   explicit Sums(const LayoutProblem& problem) {
     for (int32_t layer = 0; layer <= problem.layer_count(); ++layer) {
@@ -28,6 +28,7 @@ struct Sums {
       forward.push_back(problem.forward(layers));
       work.push_back(problem.forward(layers) + problem.backward(layers));
       parameters.push_back(problem.parameters(layers));
+      updates.push_back(problem.update(layers) - problem.update({0, 0}));
     }
   }
 };
@@ -139,7 +140,9 @@ class BestSets {
   double between(int32_t r, int32_t q) const { return between_[at(r) * inside_.size() + at(q)]; }
   // The speed of r devices together, which all wait for the slowest one.
   double speed(int32_t r) const { return r * speed_[at(r - 1)]; }
-  // The same for at most r devices.
+  // The slowest of r devices.
+  double slowest(int32_t r) const { return speed_[at(r - 1)]; }
+  // The same as speed() for at most r devices.
   double fastest(int32_t r) const { return fastest_[at(r)]; }
   // The sum of the speeds of the r fastest devices.
   double total(int32_t r) const { return total_[at(r)]; }
@@ -229,6 +232,7 @@ class StageProgram {
         layers_(problem.layer_count()),
         devices_(problem.device_count()),
         tracked_(tracked),
+        updates_(problem.layers_have_updates()),
         micros_(problem.settings().micros),
         half_duplex_(problem.settings().half_duplex) {
     for (int32_t layer = 0; layer <= layers_; ++layer) cut_.push_back(problem.cut(layer));
@@ -285,6 +289,9 @@ class StageProgram {
     int32_t devices = 0, last = 0;
     double speed = 0;      // of the last stage
     double reduction = 0;  // of a byte of parameters
+    double update = 0;     // of a nanosecond of the update
+    double step = 0;       // of the update, without those of the layers
+    double pass = 0;       // of all devices of the last stage: constant work of a forward
   };
 
   size_t end_state(int32_t devices) const {
@@ -311,11 +318,16 @@ class StageProgram {
 
   double reduction(const Stages& stages, int32_t first, int32_t end) const {
     return stages.reduction * (sums_.parameters[at(end)] - sums_.parameters[at(first)]) +
-           problem_.update_time();
+           stages.step +
+           (updates_ ? stages.update * (sums_.updates[at(end)] - sums_.updates[at(first)]) : 0);
+  }
+  // The work of a micro-batch with the layers before `end`, and the constants of its two passes.
+  double work_until(const Stages& stages, int32_t end) const {
+    return sums_.work[at(end)] + 2 * stages.pass;
   }
   // A lower bound on the step of a stage with these layers.
   double stage_step(const Stages& stages, int32_t first, int32_t end) const {
-    return micros_ * (sums_.work[at(end)] - sums_.work[at(first)]) / stages.speed +
+    return micros_ * (work_until(stages, end) - sums_.work[at(first)]) / stages.speed +
            reduction(stages, first, end);
   }
   // The first layer, from `first` on, with which a stage up to layer `end` stays within the limit.
@@ -325,7 +337,13 @@ class StageProgram {
   }
 
   Stages stages_of(int32_t devices, int32_t last) const {
-    return {devices, last, best_.speed(last), 2.0 * (last - 1) / last / best_.inside(last)};
+    return {devices,
+            last,
+            best_.speed(last),
+            2.0 * (last - 1) / last / best_.inside(last),
+            1 / best_.slowest(last),
+            problem_.update({0, 0}) / best_.slowest(last),
+            last * problem_.pass()};
   }
 
   // How many first layers so many devices can do, when only the limit of each stage counts.
@@ -360,11 +378,10 @@ class StageProgram {
           const int32_t last = std::min(end - 1, reach_[at(devices_ - left)]);
           if (first > last) continue;
           begin[at(left)] = std::min(begin[at(left)], first);
-          const double after = rest_[at(left - r)][at(end)];
+          const double after = rest_[at(left - r)][at(end)], work = work_until(stages, end);
           for (int32_t layer = first; layer <= last; ++layer) {
-            const double time = transfer * cut_[at(layer)] +
-                                (sums_.work[at(end)] - sums_.work[at(layer)]) / stages.speed +
-                                after;
+            const double time =
+                transfer * cut_[at(layer)] + (work - sums_.work[at(layer)]) / stages.speed + after;
             rest[at(layer)] = std::min(rest[at(layer)], time);
           }
         }
@@ -391,13 +408,13 @@ class StageProgram {
     if (stages.devices != stages.last) return;
     State& to = state(stages.devices, stages.last);
     for (int32_t end = 1; end <= layers_; ++end) {
-      const double work = sums_.work[at(end)] / stages.speed;
-      const double forward = sums_.forward[at(end)] / stages.speed;
+      const double work = work_until(stages, end) / stages.speed;
+      const double forward = (sums_.forward[at(end)] + stages.pass) / stages.speed;
       const double after = reduction(stages, 0, end);
       if (micros_ * work + after > limit_) return;
       const double rest = rest_[at(devices_ - stages.devices)][at(end)];
       if (!stays(after + work, work, forward, 0, rest)) continue;
-      to.take(end, {forward, after + work, speed_for(sums_.work[at(end)], after)});
+      to.take(end, {forward, after + work, speed_for(work_until(stages, end), after)});
     }
   }
 
@@ -413,16 +430,21 @@ class StageProgram {
       first = shrink(stages, first, end);
       if (first >= from.end) return;
       if (rest_[at(devices_ - stages.devices)][at(end)] == kUnlimited) continue;
-      const Least least = least_with(stages, from, transfer, {first, end});
+      const Least least = updates_ ? least_with<true>(stages, from, transfer, {first, end})
+                                   : least_with<false>(stages, from, transfer, {first, end});
       if (least.around < kUnlimited) to.take(end, least);
     }
   }
 
   // The least numbers with a last stage that begins with layer range.first or a later one, and ends
   // before layer range.end. `from`: of the stages before it; `transfer`: of a byte to it.
+  // kUpdates: whether the updates of layers take time.
+  template <bool kUpdates>
   Least least_with(const Stages& stages, const State& from, double transfer, Layers range) const {
-    const double end_work = sums_.work[at(range.end)], end_forward = sums_.forward[at(range.end)];
+    const double end_work = work_until(stages, range.end);
+    const double end_forward = sums_.forward[at(range.end)] + stages.pass;
     const double end_parameters = sums_.parameters[at(range.end)];
+    const double end_updates = sums_.updates[at(range.end)];
     const double rest = rest_[at(devices_ - stages.devices)][at(range.end)];
     const double most_speed =
         best_.equal_speeds() ? kUnlimited : best_.total(stages.devices) * (1 + kRounding);
@@ -431,8 +453,9 @@ class StageProgram {
       const double link = transfer * cut_[layer];
       const double work = (end_work - sums_.work[layer]) / stages.speed;
       const double forward = (end_forward - sums_.forward[layer]) / stages.speed;
-      const double reduction = stages.reduction * (end_parameters - sums_.parameters[layer]);
-      const double before = std::max(from.head[layer] + link + reduction + problem_.update_time(),
+      double reduction = stages.reduction * (end_parameters - sums_.parameters[layer]);
+      if constexpr (kUpdates) reduction += stages.update * (end_updates - sums_.updates[layer]);
+      const double before = std::max(from.head[layer] + link + reduction + stages.step,
                                      from.around[layer] + 2 * link);
       if (!stays(before + work, work, forward, link, rest)) continue;
       if (half_duplex_ && from.around[layer] + 2 * micros_ * link > limit_) continue;
@@ -449,7 +472,7 @@ class StageProgram {
   const Sums& sums_;
   const BestSets& best_;
   int32_t layers_, devices_;
-  bool tracked_;
+  bool tracked_, updates_;
   double micros_;
   bool half_duplex_;
   std::vector<double> cut_, widest_;
@@ -506,15 +529,19 @@ class DeviceProgram {
     const double parameters = sums_.parameters[at(end)] - sums_.parameters[at(begin.end)];
     // Before the stage's first forward, and in addition after its last backward.
     const double all = best_.fastest(problem_.device_count());
-    const double head = sums_.forward[at(begin.first)] / all;
-    const double around = sums_.work[at(begin.first)] / all;
+    const double pass = begin.first > 0 ? problem_.pass() / best_.slowest(1) : 0;
+    const double head = sums_.forward[at(begin.first)] / all + pass;
+    const double around = sums_.work[at(begin.first)] / all + 2 * pass;
     int32_t count = devices_of_speed(micros_ * work / (limit_ - around), most);
     while (count <= most) {
-      const double reduction =
-          2.0 * (count - 1) / count * parameters / best_.inside(count) + problem_.update_time();
+      const double reduction = 2.0 * (count - 1) / count * parameters / best_.inside(count) +
+                               problem_.update({begin.end, end}) / best_.slowest(count);
       const double time = limit_ - std::max(around, head + reduction);
-      const int32_t enough = time <= 0 ? most + 1 : devices_of_speed(micros_ * work / time, most);
-      // More devices need more time for their reduction, so this may need a few rounds.
+      const double passes = 2 * count * problem_.pass();
+      const int32_t enough =
+          time <= 0 ? most + 1 : devices_of_speed(micros_ * (work + passes) / time, most);
+      // More devices need more time for their reduction and have more constants of passes, so this
+      // may need a few rounds.
       if (enough <= count) return count;
       count = enough;
     }

@@ -36,20 +36,31 @@ double slower(const Cluster& cluster, WorkerId one, WorkerId other) {
 
 LayoutProblem::LayoutProblem(const Model& model, const Cluster& cluster,
                              const LayoutSettings& settings)
-    : settings_(settings), update_time_(static_cast<double>(model.step.count())) {
+    : settings_(settings),
+      step_(static_cast<double>(model.step.count())),
+      pass_(static_cast<double>(model.op.count())) {
   CHECK(!model.layers.empty() && settings.micros >= 1, "a layout needs layers and micro-batches");
-  forward_ = backward_ = parameters_ = stash_ = {0};
+  CHECK(settings.optimizer.empty() || settings.optimizer.size() == model.layers.size(),
+        "the optimizer's bytes are of each layer");
+  forward_ = backward_ = update_ = parameters_ = stash_ = state_ = {0};
   cut_ = {0};
   for (const Layer& layer : model.layers) {
     forward_.push_back(forward_.back() + static_cast<double>(layer.forward.count()));
     backward_.push_back(
         backward_.back() +
         static_cast<double>((layer.backward_input + layer.backward_weight).count()));
-    parameters_.push_back(parameters_.back() + static_cast<double>(layer.parameters.count));
+    update_.push_back(update_.back() + static_cast<double>(layer.update.count()));
+    const auto parameters = static_cast<double>(layer.parameters.count);
+    parameters_.push_back(parameters_.back() + parameters);
+    const std::optional<Bytes> kept =
+        settings.optimizer.empty() ? std::nullopt : settings.optimizer[parameters_.size() - 2];
+    state_.push_back(state_.back() + (kept ? parameters + static_cast<double>(kept->count)
+                                           : settings.state_share * parameters));
     stash_.push_back(stash_.back() + static_cast<double>(layer.stash.count));
     cut_.push_back(static_cast<double>(layer.activation.count));
   }
   cut_.back() = 0;
+  has_constants_ = pass_ > 0 || step_ > 0 || layers_have_updates();
   devices_.assign(cluster.workers.size(), -1);
   for (size_t w = 0; w < cluster.workers.size(); ++w) {
     const Worker& worker = cluster.workers[w];
@@ -116,11 +127,6 @@ double slowest_between(const LayoutProblem& problem, const std::vector<int32_t>&
 
 }  // namespace
 
-double backward_of(const LayoutProblem& problem, const Stage& stage) {
-  const Layers layers{stage.layer_first, stage.layer_end};
-  return problem.backward(layers) + (stage.recompute ? problem.forward(layers) : 0);
-}
-
 LayoutLoads row_split_loads(const LayoutProblem& problem, const Layout& layout) {
   LayoutLoads loads;
   loads.micros = problem.settings().micros;
@@ -138,11 +144,8 @@ LayoutLoads row_split_loads(const LayoutProblem& problem, const Layout& layout) 
           problem.cut(stage.layer_first) / (pairs * slowest_between(problem, before, devices));
       loads.links.push_back({time, time});
     }
-    loads.stages.push_back({problem.forward(layers) / (replicas * speed),
-                            backward_of(problem, stage) / (replicas * speed),
-                            2 * (replicas - 1) / replicas * problem.parameters(layers) /
-                                    slowest_inside(problem, devices) +
-                                problem.update_time()});
+    loads.stages.push_back(split_load(
+        problem, layers, {replicas, speed, slowest_inside(problem, devices)}, stage.recompute));
     before = devices;
   }
   return loads;
@@ -201,7 +204,7 @@ double least_makespan(const LayoutLoads& loads) {
 
 HeldBytes held_bytes(const LayoutProblem& problem, const Stage& stage) {
   const Layers layers{stage.layer_first, stage.layer_end};
-  const double state = problem.settings().state_share * problem.parameters(layers);
+  const double state = problem.state(layers);
   const double stash = problem.stash(layers);
   return stage.recompute ? HeldBytes{state, stash, problem.cut(stage.layer_first)}
                          : HeldBytes{state, 0, stash};

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -21,7 +22,9 @@ struct LayoutSettings {
   int32_t micros = 1;        // micro-batches of a step
   bool half_duplex = false;  // both directions of a link share its rate
   double state_share = 4;    // bytes of weights, gradient and optimizer state that a device keeps,
-                             // for each byte of parameters (Adam in float32: 4)
+                             // for each byte of parameters (Adam in float32: 4), of layers that
+                             // `optimizer` does not know
+  std::vector<std::optional<Bytes>> optimizer = {};  // see LayerChain; empty, or of each layer
 };
 
 // Half-open range of layers.
@@ -34,7 +37,8 @@ struct Layers {
 // Devices are the live workers, numbered from 0 in the order of their worker numbers.
 class LayoutProblem {
  public:
-  // Requires: at least one layer and one live worker; settings.micros >= 1
+  // Requires: at least one layer and one live worker; settings.micros >= 1; settings.optimizer is
+  //           empty or has as many entries as there are layers
   LayoutProblem(const Model& model, const Cluster& cluster, const LayoutSettings& settings);
 
   // How many layers the model has.
@@ -43,14 +47,24 @@ class LayoutProblem {
   int32_t device_count() const { return static_cast<int32_t>(workers_.size()); }
   // How the layout will be used.
   const LayoutSettings& settings() const { return settings_; }
-  // Of a stage's update, once a step.
-  double update_time() const { return update_time_; }
 
-  // Of a whole micro-batch on one device of speed 1.
+  // Added to each forward and to each backward of a stage, on a device of speed 1. With split rows
+  // each replica takes this time in full: it does not shrink with the rows.
+  double pass() const { return pass_; }
+  // Of the update of a stage with these layers, once a step, on a device of speed 1.
+  double update(Layers layers) const { return step_ + between(update_, layers); }
+  // False when pass() and update() are 0.
+  bool has_constants() const { return has_constants_; }
+  // False when no layer has a time of its own in update().
+  bool layers_have_updates() const { return update_.back() > 0; }
+
+  // Of a whole micro-batch on one device of speed 1, without pass().
   double forward(Layers layers) const { return between(forward_, layers); }
   double backward(Layers layers) const { return between(backward_, layers); }
   double parameters(Layers layers) const { return between(parameters_, layers); }
   double stash(Layers layers) const { return between(stash_, layers); }
+  // Bytes of weights, gradients and optimizer state that each device keeps that has these layers.
+  double state(Layers layers) const { return between(state_, layers); }
   // Bytes of a micro-batch that cross the cut before layer `layer`, in one direction; 0 at both
   // ends of the model.
   double cut(int32_t layer) const { return cut_[static_cast<size_t>(layer)]; }
@@ -81,8 +95,9 @@ class LayoutProblem {
   double rate_with_exceptions(int32_t one, int32_t other, double rate) const;
 
   LayoutSettings settings_;
-  double update_time_ = 0;
-  Sums forward_, backward_, parameters_, stash_;
+  double step_ = 0, pass_ = 0;
+  bool has_constants_ = false;
+  Sums forward_, backward_, update_, parameters_, stash_, state_;
   std::vector<double> cut_;
   std::vector<WorkerId> workers_;
   std::vector<int32_t> devices_;  // of each worker; -1 = not alive
@@ -101,6 +116,46 @@ struct StageLoad {
   // Forward and backward.
   double both() const { return forward + backward; }
 };
+
+// The time of a micro-batch's forward and backward in a stage, added up over the replicas that
+// share its rows, on devices of speed 1.
+struct StageWork {
+  double forward = 0, backward = 0;
+  // Forward and backward.
+  double both() const { return forward + backward; }
+};
+
+// The work of a stage with these layers. If the stage recomputes, its backward includes the forward
+// that it runs again.
+inline StageWork stage_work(const LayoutProblem& problem, Layers layers, bool recompute,
+                            double replicas) {
+  const double pass = replicas * problem.pass();
+  const double forward = problem.forward(layers) + pass;
+  return {forward, problem.backward(layers) + pass + (recompute ? forward : 0)};
+}
+
+// What counts of the devices of a stage when rows are split over them.
+struct ReplicaTerms {
+  double replicas = 0;  // how many there are
+  double speed = 0;     // of the slowest
+  double inside = 0;    // rate of the slowest pair
+};
+
+// The load of a stage with these layers and devices, with rows split over the devices. Each device
+// updates the parameters of the whole stage.
+inline StageLoad split_load(const LayoutProblem& problem, Layers layers, const ReplicaTerms& terms,
+                            bool recompute = false) {
+  const double forward = problem.forward(layers), speeds = terms.replicas * terms.speed;
+  StageLoad load{
+      forward / speeds, (problem.backward(layers) + (recompute ? forward : 0)) / speeds,
+      2 * (terms.replicas - 1) / terms.replicas * problem.parameters(layers) / terms.inside};
+  if (!problem.has_constants()) return load;
+  const double pass = problem.pass() / terms.speed;
+  load.forward += pass;
+  load.backward += recompute ? 2 * pass : pass;
+  load.reduction += problem.update(layers) / terms.speed;
+  return load;
+}
 
 // What a boundary between two stages carries for each micro-batch, in nanoseconds.
 struct LinkLoad {
@@ -132,10 +187,6 @@ double bottleneck(const LayoutLoads& loads);
 
 // No schedule of these loads is shorter. Cost: linear in the number of stages.
 double least_makespan(const LayoutLoads& loads);
-
-// The backward time of a whole micro-batch on one device of speed 1. If the stage recomputes, this
-// includes the forward that it runs again.
-double backward_of(const LayoutProblem& problem, const Stage& stage);
 
 // What a stage holds in memory, for whole micro-batches.
 struct HeldBytes {

@@ -79,7 +79,7 @@ class RecomputingProgram {
       for (stage.layer_end = first + 1; stage.layer_end <= layers() - behind; ++stage.layer_end) {
         if (!fits(stage, in_flight, replicas, memory)) break;
         const double time =
-            problem_.forward({first, stage.layer_end}) + backward_of(problem_, stage);
+            stage_work(problem_, {first, stage.layer_end}, stage.recompute, replicas).both();
         const double load =
             std::max(before, problem_.settings().micros * time / (replicas * speed));
         State& reached = state(n + 1, stage.layer_end, end);

@@ -414,14 +414,11 @@ class ExposedReductionSearch {
     const GroupRuns::Run& run = runs_.run(front.end.group, end.group);
     const double count = replicas(front.end.group, end.group);
     const Layers layers{cuts_[front.end.cut], cuts_[end.cut]};
-    const double forward = problem_.forward(layers) / (count * run.speed);
-    const double backward = problem_.backward(layers) / (count * run.speed);
-    const double reduction =
-        2 * (count - 1) / count * problem_.parameters(layers) / run.rate + problem_.update_time();
-    front.way += forward + backward;
-    front.busiest = std::max(front.busiest, forward + backward);
-    front.exposed = std::max(front.exposed, reduction - front.backward);
-    front.backward += backward;
+    const StageLoad load = split_load(problem_, layers, {count, run.speed, run.rate});
+    front.way += load.both();
+    front.busiest = std::max(front.busiest, load.both());
+    front.exposed = std::max(front.exposed, load.reduction - front.backward);
+    front.backward += load.backward;
     front.first_group = front.end.group;
     front.end = end;
     return front;
@@ -438,7 +435,7 @@ class ExposedReductionSearch {
   bool fits(Place first, Place end) const {
     const Layers layers{cuts_[first.cut], cuts_[end.cut]};
     const double in_flight = std::min(micros_, static_cast<double>(stages_ - path_.size()));
-    const double need = problem_.settings().state_share * problem_.parameters(layers) +
+    const double need = problem_.state(layers) +
                         in_flight * problem_.stash(layers) / replicas(first.group, end.group);
     return need <= runs_.run(first.group, end.group).memory;
   }

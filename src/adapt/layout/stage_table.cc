@@ -15,6 +15,10 @@ StageWalk::StageWalk(const LayoutProblem& problem, const UnitOrder& units, bool 
     const Layers walked = from_end ? Layers{layers - l, layers} : Layers{0, l};
     work_.push_back(problem.forward(walked) + problem.backward(walked));
     parameters_.push_back(problem.parameters(walked));
+    if (problem.layers_have_updates()) {
+      updates_.push_back(problem.update(walked) - problem.update({0, 0}));
+    }
+    state_.push_back(problem.state(walked));
     stash_.push_back(problem.stash(walked));
     cut_.push_back(problem.cut(from_end ? layers - l : l));
     most_cut_ = std::max(most_cut_, cut_.back());
@@ -51,8 +55,7 @@ std::vector<int32_t> StageWalk::least_layers(double limit) const {
 int32_t StageWalk::least_layers_by_memory(int32_t units, int32_t in_flight) const {
   const double memory = memory_left_[at(units)];
   const auto fits = [&](size_t layers) {
-    return settings().state_share * (parameters_.back() - parameters_[layers]) +
-               in_flight * (stash_.back() - stash_[layers]) <=
+    return state_.back() - state_[layers] + in_flight * (stash_.back() - stash_[layers]) <=
            memory * (1 + kRounding);
   };
   size_t first = 0, end = parameters_.size() - 1;  // all layers always fit
@@ -69,10 +72,24 @@ int32_t StageWalk::least_layers_by_memory(int32_t units, int32_t in_flight) cons
 
 StageTerms StageWalk::terms(int32_t end, size_t c) const {
   const int32_t first = from_end_ ? unit_count() - end : end - counts()[c];
-  const double replicas = this->replicas(c);
-  return {replicas, 1 / (replicas * units_->speed(first, c)),
-          2 * (replicas - 1) / replicas / units_->slowest_inside(first, c),
-          units_->memory(first, c)};
+  const double replicas = this->replicas(c), speed = units_->speed(first, c);
+  StageTerms terms;
+  terms.replicas = replicas;
+  terms.work = 1 / (replicas * speed);
+  terms.reduction = 2 * (replicas - 1) / replicas / units_->slowest_inside(first, c);
+  terms.update = 1 / speed;
+  terms.passes = passes() / speed;
+  terms.memory = units_->memory(first, c);
+  return terms;
+}
+
+void StageWalk::loads_of_layers(const StageTerms& terms, const LoadWeights& weights,
+                                std::vector<double>& loads) const {
+  const double work = weights.work * terms.work, byte = weights.reduction * terms.reduction;
+  for (size_t l = 0; l < loads.size(); ++l) loads[l] = work * work_[l] + byte * parameters_[l];
+  if (updates_.empty()) return;
+  const double update = weights.reduction * terms.update;
+  for (size_t l = 0; l < loads.size(); ++l) loads[l] += update * updates_[l];
 }
 
 double StageWalk::transfer(int32_t end, size_t before, size_t after) const {
@@ -83,8 +100,7 @@ double StageWalk::transfer(int32_t end, size_t before, size_t after) const {
 
 double StageWalk::memory(const StageTerms& terms, Layers layers, int32_t in_flight) const {
   const size_t first = at(layers.first), end = at(layers.end);
-  return settings().state_share * (parameters_[end] - parameters_[first]) +
-         in_flight * (stash_[end] - stash_[first]) / terms.replicas;
+  return state_[end] - state_[first] + in_flight * (stash_[end] - stash_[first]) / terms.replicas;
 }
 
 Layout StageWalk::layout(const std::vector<WalkedStage>& stages) const {

@@ -58,11 +58,8 @@ class LatencyRule {
   void begin(const StageTerms& terms, int32_t in_flight) {
     terms_ = terms;
     in_flight_ = in_flight;
-    limit_left_ = limit_ - weights_.reduction * walk_->update_time();
-    const double byte = weights_.reduction * terms.reduction;
-    for (size_t l = 0; l < loads_.size(); ++l) {
-      loads_[l] = terms.work * walk_->work()[l] + byte * walk_->parameters()[l];
-    }
+    limit_left_ = limit_ - walk_->fixed_load(terms, weights_);
+    walk_->loads_of_layers(terms, weights_, loads_);
   }
   int32_t least_layers(int32_t units) const { return least_layers_[at(units)]; }
 
@@ -81,10 +78,11 @@ class LatencyRule {
   }
 
   double extended(double value, Layers stage) const {
-    return permits(stage) ? value + (time(stage.end) - time(stage.first)) : kUnreachable;
+    return permits(stage) ? value + (time(stage.end) - time(stage.first)) + terms_.passes
+                          : kUnreachable;
   }
-  // The stage's time is a difference of two sums, so the least value within the window does not
-  // depend on the stage's last layer.
+  // The stage's time is a difference of two sums and a constant, so the least value within the
+  // window does not depend on the stage's last layer.
   int32_t extend(Layers joined, int32_t first, const double* best, double* values) {
     window_.clear();
     int32_t next = joined.first, low = joined.first;
@@ -97,7 +95,7 @@ class LatencyRule {
         window_.push(next, best[next] - time(next));
       }
       window_.drop_before(low);
-      values[end] = window_.least() + time(end);
+      values[end] = window_.least() + time(end) + terms_.passes;
     }
     return layers + 1;
   }
@@ -118,8 +116,8 @@ class LatencyRule {
   std::vector<int32_t> least_layers_;  // by units
   StageTerms terms_;
   int32_t in_flight_ = 0;
-  double limit_left_ = 0;      // of the limit, without the update
-  std::vector<double> loads_;  // of the first layers on the stage's devices, without the update
+  double limit_left_ = 0;      // of the limit, for what depends on the stage's layers
+  std::vector<double> loads_;  // of the first layers on the stage's devices
   SlidingMinimum window_;
 };
 
@@ -177,7 +175,8 @@ std::optional<Layout> ThresholdProgram::least_latency(const Threshold& threshold
 std::optional<BottleneckLayout> ThresholdProgram::least_limit(const Threshold& threshold) const {
   const StageWalk walk(*problem_, *units_, true);
   const LoadWeights weights = weights_of(*problem_, threshold);
-  const double shared = walk.work().back() / walk.speeds() + weights.reduction * walk.update_time();
+  const double shared =
+      walk.work().back() / walk.speeds() + walk.passes() + weights.reduction * walk.step();
   for (const double times : kTimesShared) {
     const double most = shared > 0 ? times * shared : kUnreachable;
     std::optional<Found> found =

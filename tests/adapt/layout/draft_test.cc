@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <set>
+#include <utility>
 
 #include "adapt/layout/complete_search.h"
 #include "adapt/layout/draft_move.h"
@@ -30,8 +31,10 @@ PlannedChain node_chain(int32_t layers, int32_t nodes, int32_t per_node) {
     layer.backward_input = Duration(1'700'001 * (l % 3 + 1));
     layer.activation = layer.stash = {1'000'001 * (l % 5 + 1)};
     layer.parameters = {900'007 * (l % 4 + 1)};
+    layer.update = Duration(300'007 * (l % 2 + 1));
     chain.model.layers.push_back(layer);
   }
+  chain.model.op = Duration(500'009);
   chain.cluster.workers.resize(at(nodes * per_node));
   chain.cluster.workers[2].speed = 0.7;
   chain.cluster.between.assign(at(nodes), std::vector<Link>(at(nodes), Link{{}, 3e9}));
@@ -141,7 +144,8 @@ TEST(Draft, CountsAllDrafts) {
 TEST(SearchAllDrafts, FindsTheOptimumFromNothing) {
   for (const bool half_duplex : {false, true}) {
     for (uint64_t seed = 0; seed < (kSanitized ? 5 : 60); ++seed) {
-      const PlannedChain chain = random_chain(1000 + seed, half_duplex);
+      PlannedChain chain = random_chain(1000 + seed, half_duplex);
+      if (seed % 2 == 1) chain = with_constants(std::move(chain), seed);
       const LayoutProblem problem = problem_of(chain);
       const DraftTable table(problem);
       DraftPricer pricer(table, 1e9, nullptr);

@@ -37,15 +37,19 @@ StageLoad load_of(const Model& model, const Cluster& cluster, const Stage& stage
     speed = std::min(speed, cluster.workers[static_cast<size_t>(holder.value)].speed);
   }
   StageLoad load;
+  double update = static_cast<double>(model.step.count());
   for (int32_t l = stage.layer_first; l < stage.layer_end; ++l) {
     const Layer& layer = model.layers[static_cast<size_t>(l)];
     const Duration backward = layer.backward_input + layer.backward_weight;
     load.forward += static_cast<double>(layer.forward.count()) / (replicas * speed);
     load.backward += static_cast<double>(backward.count()) / (replicas * speed);
     parameters += static_cast<double>(layer.parameters.count);
+    update += static_cast<double>(layer.update.count());
   }
+  load.forward += static_cast<double>(model.op.count()) / speed;
+  load.backward += static_cast<double>(model.op.count()) / speed;
   const double once = slowest_transfer(cluster, parameters, stage.holders, stage.holders);
-  load.reduction = 2 * (replicas - 1) / replicas * once + static_cast<double>(model.step.count());
+  load.reduction = 2 * (replicas - 1) / replicas * once + update / speed;
   return load;
 }
 

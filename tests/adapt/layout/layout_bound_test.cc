@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <utility>
 
 #include "adapt/layout/baseline.h"
 #include "adapt/layout/chain_data.h"
@@ -52,11 +53,12 @@ struct Comparison {
   double mean() const { return sum / count; }
 };
 
-Comparison compare(bool half_duplex, bool speeds, uint64_t count) {
+Comparison compare(bool half_duplex, bool speeds, bool constants, uint64_t count) {
   Comparison result;
   for (uint64_t seed = 0; seed < count; ++seed) {
     PlannedChain chain = random_chain(seed, half_duplex);
     if (speeds) draw_speeds(chain.cluster, seed);
+    if (constants) chain = with_constants(std::move(chain), seed);
     const double best = best_of(chain), bound = bound_of(chain);
     EXPECT_LE(bound, best * (1 + kRounding)) << "seed " << seed;
     EXPECT_GE(bound, work_bound(chain) * (1 - kRounding)) << "seed " << seed;
@@ -66,19 +68,23 @@ Comparison compare(bool half_duplex, bool speeds, uint64_t count) {
     result.equal += ratio > 1 - 1e-6 ? 1 : 0;
     ++result.count;
   }
-  std::printf("%s duplex, %s speeds: %.3f of the best step, the worst %.3f, equal in %d of %d\n",
-              half_duplex ? "half" : "full", speeds ? "unequal" : "equal", result.mean(),
-              result.worst, result.equal, result.count);
+  std::printf("%s duplex, %s speeds%s: %.3f of the best step, the worst %.3f, equal in %d of %d\n",
+              half_duplex ? "half" : "full", speeds ? "unequal" : "equal",
+              constants ? ", with constants" : "", result.mean(), result.worst, result.equal,
+              result.count);
   return result;
 }
 
 TEST(LeastStep, IsNearlyTheBestStepOfTinyProblems) {
   const uint64_t count = kSanitized ? 200 : 2'000;
   for (const bool half_duplex : {false, true}) {
-    const Comparison equal = compare(half_duplex, false, count);
+    const Comparison equal = compare(half_duplex, false, false, count);
     EXPECT_GE(equal.mean(), 0.96);
     EXPECT_GE(equal.equal, equal.count / 3);
-    EXPECT_GE(compare(half_duplex, true, count).mean(), 0.85);
+    EXPECT_GE(compare(half_duplex, true, false, count).mean(), 0.85);
+    // Constants of passes, and updates.
+    EXPECT_GE(compare(half_duplex, false, true, count / 2).mean(), 0.95);
+    EXPECT_GE(compare(half_duplex, true, true, count / 2).mean(), 0.85);
   }
 }
 
@@ -113,7 +119,8 @@ TEST(LeastStep, IsABoundInItsFormsForLargerProblems) {
     double sum = 0;
     const uint64_t count = kSanitized ? padding.count / 10 + 1 : padding.count;
     for (uint64_t seed = 0; seed < count; ++seed) {
-      const PlannedChain chain = random_chain(seed, seed % 2 == 1);
+      PlannedChain chain = random_chain(seed, seed % 2 == 1);
+      if (seed % 4 >= 2) chain = with_constants(std::move(chain), seed);
       ASSERT_FALSE(chain.cluster.place.empty()) << "each device needs a place of its own";
       const double best = best_of(chain);
       const PlannedChain larger = padded(chain, padding.layers, padding.devices);

@@ -104,7 +104,12 @@ Cluster random_cluster(Random& random, int32_t devices, const Traits& traits) {
 Ordered random_problem(uint64_t seed, const Traits& traits) {
   Random random(
       mix(seed, static_cast<uint64_t>(traits.memory), static_cast<uint64_t>(traits.most_layers)));
-  const Model model = random_model(random, traits);
+  Model model = random_model(random, traits);
+  // Half of the problems have constants of passes and updates of layers, too.
+  if (Random more(mix(seed, 20)); more.below(2) == 0) {
+    model.op = time(uniform(more, 0, 5));
+    for (Layer& layer : model.layers) layer.update = time(uniform(more, 0, 10));
+  }
   const int32_t unit = random.below(3) == 0 ? 2 : 1;
   const int32_t most = unit == 1 ? traits.most_units : traits.most_units * 3 / 5;
   const int32_t units = between(random, 1, most);

@@ -69,4 +69,17 @@ PlannedChain random_chain(uint64_t seed, bool half_duplex) {
   return chain;
 }
 
+PlannedChain with_constants(PlannedChain chain, uint64_t seed) {
+  Random random(mix(19, seed));
+  const auto drawn = [&](double most) {
+    return Duration(std::llround(between(random, 0, most) * kTimeUnit));
+  };
+  const int64_t kind = random.below(3);
+  if (kind != 0) chain.model.op = drawn(5);
+  if (kind == 1) return chain;
+  chain.model.step = drawn(5);
+  for (Layer& layer : chain.model.layers) layer.update = drawn(10);
+  return chain;
+}
+
 }  // namespace tenuto

@@ -22,4 +22,9 @@ struct PlannedChain {
 // have no latency, and the update takes no time.
 PlannedChain random_chain(uint64_t seed, bool half_duplex);
 
+// The chain with times that do not shrink with the rows, of the same magnitude as those of the
+// layers: a constant for each pass, and updates of stages and layers; in a third of the cases each,
+// one of the two kinds takes no time.
+PlannedChain with_constants(PlannedChain chain, uint64_t seed);
+
 }  // namespace tenuto
