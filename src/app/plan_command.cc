@@ -2,20 +2,24 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <filesystem>
 #include <memory>
 #include <sstream>
 #include <utility>
 
 #include "adapt/layout/baseline.h"
+#include "adapt/layout/frugal.h"
 #include "adapt/layout/layout_bound.h"
 #include "adapt/layout/problem.h"
 #include "adapt/layout/search.h"
+#include "adapt/report/fit_advice.h"
 #include "adapt/report/plan_page.h"
 #include "adapt/report/plan_report.h"
 #include "adapt/report/torch_plan.h"
 #include "adapt/report/training_plan.h"
 #include "app/commands.h"
 #include "app/flags.h"
+#include "app/output_files.h"
 #include "app/waiting_line.h"
 #include "base/clock.h"
 #include "base/file.h"
@@ -72,6 +76,19 @@ struct Task {
   bool torch = false;   // and one that PyTorch runs
 };
 
+// The error of a search, with what would make the model fit.
+Error with_advice(Error error, const UnfitModel& model, Planner planner) {
+  if (error.code != Code::Infeasible) return error;
+  MemoryCase now;
+  now.recompute = true;
+  if (planner != Planner::Tenuto && FrugalLayouts(model.problem).fits(now)) {
+    error.message += "; planner tenuto finds a layout that fits";
+  } else {
+    error.message += fit_advice(model);
+  }
+  return error;
+}
+
 Result<PlanReport> report_at(const Task& task, LayerChain chain, int32_t micros, Watch& watch) {
   if (const Status status = check_ops(chain, *task.cluster, micros); !status.ok()) {
     return status.error();
@@ -83,19 +100,23 @@ Result<PlanReport> report_at(const Task& task, LayerChain chain, int32_t micros,
   watch.begin("preparing the search");
   const LayoutProblem problem(chain.model, *task.cluster, settings);
   auto search = planned(problem, task.planner.planner, watch);
-  if (!search.ok()) return search.error();
+  if (!search.ok()) {
+    const UnfitModel unfit{problem, chain.names, chain.rows, false};
+    return with_advice(search.error(), unfit, task.planner.planner);
+  }
   PlanReport report{task.planner, std::move(chain), problem, std::move(search).value()};
   report.cluster = task.cluster;
   if (task.trains) {
     InTurnSettings training;
     training.layout = settings;
     auto plan = training_plan(report.chain, *task.cluster, training, report.search, watch);
-    if (!plan.ok()) return plan.error();
+    const UnfitModel whole{report.problem, report.chain.names, report.chain.rows, true};
+    if (!plan.ok()) return with_advice(plan.error(), whole, Planner::Tenuto);
     report.training = std::move(plan).value();
     if (task.torch) {
       training.pipelines = true;
       auto pipelines = training_plan(report.chain, *task.cluster, training, report.search, watch);
-      if (!pipelines.ok()) return pipelines.error();
+      if (!pipelines.ok()) return with_advice(pipelines.error(), whole, Planner::Tenuto);
       report.torch = std::move(pipelines).value();
     }
   }
@@ -145,7 +166,12 @@ Result<PlanReport> best_cut(const Task& task, const ModelProfile& profile,
     best.emplace(std::move(report).value());
     best->micro_rows = cut.micro_rows;
   }
-  if (!best) return *refused;
+  if (!best) {
+    const int32_t rows = cuts.front().micro_rows;
+    refused->message = cat("with micro-batches of ", rows, rows == 1 ? " row" : " rows",
+                           ", the smallest of ", cuts.size(), " sizes: ", refused->message);
+    return *refused;
+  }
   best->cuts = std::move(all);
   return std::move(*best);
 }
@@ -189,12 +215,58 @@ Status check_files(const PlanOptions& options) {
             " belongs to a model file, which has times for several numbers of rows: give "
             "--model FILE in place of --chain"));
   }
-  return ok();
+  const std::string folder = options.to.empty() ? std::string() : options.to[1];
+  const auto inside = [&](const char* name) {
+    return folder.empty() ? folder : (std::filesystem::path(folder) / name).string();
+  };
+  return check_names(
+      {{"--chain", options.chain}, {"--model", options.model}, {"--cluster", options.cluster}},
+      {{"--plan", options.plan},
+       {"--html", options.html},
+       {"--out", options.out},
+       {"--to torch", inside(kTorchSchedule)},
+       {"--to torch", inside(kTorchSettings)}});
+}
+
+// Writes what the flags ask for.
+Status write_files(const PlanOptions& options, const PlanReport& report, OutputFiles& files) {
+  if (report.torch) {
+    const auto made = torch_plan(*report.torch, report.chain, report.micro_rows);
+    if (!made.ok()) return made.error();
+    const std::filesystem::path folder = options.to[1];
+    if (const Status there = files.make_folder(folder.string()); !there.ok()) return there;
+    for (const auto& [name, text] : {std::pair(kTorchSchedule, &made.value().csv),
+                                     std::pair(kTorchSettings, &made.value().settings)}) {
+      const Status written = files.write((folder / name).string(), *text);
+      if (!written.ok()) return written;
+    }
+  }
+  if (!options.plan.empty()) {
+    const Status written = files.write(options.plan, to_json(report.training->plan) + "\n");
+    if (!written.ok()) return written;
+  }
+  if (!options.html.empty()) {
+    std::ostringstream page;
+    write_plan_page(page, report);
+    const Status written = files.write(options.html, page.str());
+    if (!written.ok()) return written;
+  }
+  if (!options.out.empty()) {
+    const Status written = files.write(options.out, plan_json(report));
+    if (!written.ok()) return written;
+  }
+  return files.finish();
+}
+
+// Says what went wrong, and returns the exit code: 1 for files that cannot be written.
+int told_error(const Error& error, std::ostream& errors) {
+  errors << "tenuto plan: " << told(error.message) << "\n";
+  const bool unwritten = error.reach == Reach::Job && error.code != Code::Infeasible;
+  return unwritten ? 1 : exit_code_of_command(error);
 }
 
 Result<PlanReport> report_of(const PlanOptions& options, Watch& watch) {
   const Duration before = monotonic_clock().now();
-  if (const Status status = check_files(options); !status.ok()) return status.error();
   const auto card = find_planner(options.planner);
   if (!card.ok()) return card.error();
   const auto half = half_duplex_of(options);
@@ -251,37 +323,18 @@ int run_plan(const PlanOptions& options, std::ostream& out, std::ostream& errors
   Watch watch;
   std::optional<WaitingLine> waiting;
   waiting.emplace(&errors == &std::cerr ? stderr : nullptr, watch, options.seconds);
-  const auto report = report_of(options, watch);
+  OutputFiles files;
+  Status ready = check_files(options);
+  for (const std::string& path : {options.plan, options.html, options.out}) {
+    if (ready.ok()) ready = files.open(path);
+  }
+  const Result<PlanReport> report = ready.ok() ? report_of(options, watch) : ready.error();
   waiting.reset();  // what follows has the terminal to itself
-  const auto refuse = [&](const Error& error, int code) {
-    errors << "tenuto plan: " << told(error.message) << "\n";
-    return code;
-  };
-  if (!report.ok()) return refuse(report.error(), exit_code_of_command(report.error()));
-  if (!options.plan.empty()) {
-    const std::string plan = to_json(report.value().training->plan) + "\n";
-    const Status written = write_file(options.plan, plan);
-    if (!written.ok()) return refuse(written.error(), 1);
+  if (!report.ok()) return told_error(report.error(), errors);
+  if (const Status written = write_files(options, report.value(), files); !written.ok()) {
+    return told_error(written.error(), errors);
   }
-  if (report.value().torch) {
-    const auto made =
-        torch_plan(*report.value().torch, report.value().chain, report.value().micro_rows);
-    if (!made.ok()) return refuse(made.error(), exit_code_of_command(made.error()));
-    const Status written = write_torch_plan(options.to[1], made.value());
-    if (!written.ok()) return refuse(written.error(), 1);
-  }
-  if (!options.html.empty()) {
-    std::ostringstream page;
-    write_plan_page(page, report.value());
-    const Status written = write_file(options.html, page.str());
-    if (!written.ok()) return refuse(written.error(), 1);
-  }
-  const std::string json = options.json || !options.out.empty() ? plan_json(report.value()) : "";
-  if (!options.out.empty()) {
-    const Status written = write_file(options.out, json);
-    if (!written.ok()) return refuse(written.error(), 1);
-  }
-  out << (options.json ? json : plan_text(report.value()));
+  out << (options.json ? plan_json(report.value()) : plan_text(report.value()));
   return 0;
 }
 

@@ -371,9 +371,9 @@ int run_profile(const ProfileOptions& options, std::ostream& out, std::ostream& 
   waiting.reset();  // ends the waiting line before other output
   if (!report.ok()) {
     errors << "tenuto profile: " << told(report.error().message) << "\n";
-    const Code code = report.error().code;
-    const bool failed = code == Code::Disconnected || code == Code::Timeout;
-    return failed ? 1 : exit_code_of_command(report.error());
+    const bool bad_job =
+        report.error().code == Code::Invalid && report.error().reach == Reach::Call;
+    return bad_job ? 2 : 1;  // 1: a measurement failed, or a file cannot be written
   }
   out << (options.json ? profile_json(report.value()) : profile_text(report.value()));
   return 0;

@@ -209,8 +209,9 @@ Status take_cluster(const SimulateOptions& options, SimulationCase& it) {
   if (!cluster.ok()) return cluster.error();
   const size_t devices = cluster.value().workers.size(), workers = it.plan.schedule.lists.size();
   if (devices < workers) {
-    return invalid(cat(options.cluster, " has ", devices, " devices and ", options.file, " ",
-                       workers, " workers: give the devices that the plan was made for"));
+    return invalid(cat(options.cluster, " has ", devices,
+                       devices == 1 ? " device and " : " devices and ", options.file, " ", workers,
+                       " workers: give the devices that the plan was made for"));
   }
   it.cluster = std::move(cluster).value();
   it.cluster.workers.resize(workers);

@@ -116,7 +116,9 @@ class TreeReader {
     const std::string prefix = place.empty() ? place : place + ".";
     for (const std::string_view field : fields) {
       if (tree.contains(std::string(field))) continue;
-      error_ = invalid(cat(source_, ": ", prefix, field, " is missing"));
+      error_ =
+          invalid(cat(source_, ": ", prefix, field, " is missing",
+                      place.empty() ? "; expected a plan, as tenuto plan --plan writes it" : ""));
       return false;
     }
     for (const auto& [key, value] : tree.items()) {

@@ -207,7 +207,8 @@ Result<std::vector<int32_t>> depths_of(const Graph& graph, const std::string& so
     }
   }
   if (ready.size() == graph.size()) return depth;
-  return invalid(cat(source, ": expected a graph without cycles, found ", cycle_text(graph, left)));
+  return invalid(cat(source, ": expected a graph without cycles, found ", cycle_text(graph, left),
+                     "; take one of these edges out"));
 }
 
 // Refuses a graph of several parts.

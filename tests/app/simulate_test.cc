@@ -408,7 +408,7 @@ TEST(Simulate, RefusesFilesThatDoNotBelongToThePlan) {
   EXPECT_NE(refused(options, 2).find("has 2 layers and"), std::string::npos);
   options.chain = "";
   options.cluster = cluster.path();
-  EXPECT_NE(refused(options, 2).find("has 1 devices and"), std::string::npos);
+  EXPECT_NE(refused(options, 2).find("has 1 device and"), std::string::npos);
   options.link_ms = 1;
   EXPECT_NE(refused(options, 2).find("--cluster replaces --link-ms"), std::string::npos);
 }

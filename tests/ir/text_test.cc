@@ -104,7 +104,8 @@ TEST(Json, Refusals) {
     EXPECT_FALSE(plan.ok()) << to;
     return plan.ok() ? std::string() : plan.error().message;
   };
-  EXPECT_EQ(message("\"order\": \"1f1b\"", "\"ordr\": \"1f1b\""), "p.json: order is missing");
+  EXPECT_EQ(message("\"order\": \"1f1b\"", "\"ordr\": \"1f1b\""),
+            "p.json: order is missing; expected a plan, as tenuto plan --plan writes it");
   EXPECT_EQ(message("\"order\": \"1f1b\"", "\"order\": \"1f1b\", \"limit\": 1"),
             "p.json: limit is not a field of a plan: did you mean limits?");
   EXPECT_EQ(message("\"listed\"", "\"sorted\""),

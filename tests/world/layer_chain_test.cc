@@ -184,8 +184,12 @@ TEST(ProfileGraph, RefusesInOneSentence) {
       {one + two,
        " expected a connected graph, found no way of edges between a and b; add the edge "
        "that is missing"},
-      {one + two + "a -- b\nb -- a\n", " expected a graph without cycles, found a -> b -> a"},
-      {one + "a -- a\n", " expected a graph without cycles, found a -> a"},
+      {one + two + "a -- b\nb -- a\n",
+       " expected a graph without cycles, found a -> b -> a; take one of "
+       "these edges out"},
+      {one + "a -- a\n",
+       " expected a graph without cycles, found a -> a; take one of these "
+       "edges out"},
       {one + "something else\n",
        "2:1: expected an edge, 'ID -- ID', or a node, 'ID -- DESCRIPTION -- "
        "forward_compute_time=..., backward_compute_time=..., activation_size=..., "
@@ -217,7 +221,7 @@ TEST(ProfileGraph, ShortensALongCycle) {
   for (int i = 0; i < 20; ++i) text += cat("n", i, " -- n", (i + 1) % 20, "\n");
   EXPECT_EQ(refusal(text),
             " expected a graph without cycles, found n0 -> n1 -> n2 -> n3 -> n4 -> n5 -> n6 -> ... "
-            "-> n0");
+            "-> n0; take one of these edges out");
 }
 
 // A random graph without cycles: edges lead from lower to higher numbers, each node but the first

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "adapt/layout/device_order.h"
+#include "adapt/layout/frugal.h"
 #include "adapt/layout/program.h"
 #include "adapt/layout/rule_layouts.h"
 #include "base/check.h"
@@ -64,15 +65,9 @@ Attempt attempt(const LayoutProblem& problem, Layout layout, BlockPolicy policy)
 
 Result<PricedLayout> result_of(const LayoutProblem& problem, Planner planner, Attempt attempt) {
   if (attempt.fits()) return std::move(attempt.priced);
-  const MemoryShortage& shortage = attempt.shortage;
-  const Layout& layout = attempt.priced.layout;
-  const Stage& stage = layout[at(shortage.stage)];
   return Error{Code::Infeasible, Reach::Job,
-               cat("no layout of planner ", card_of(planner).name, " fits into memory: stage ",
-                   shortage.stage, " of ", layout.size(), " (layers ", stage.layer_first, " to ",
-                   stage.layer_end - 1, ") needs ",
-                   static_cast<int64_t>(std::ceil(shortage.missing)), " bytes more than worker ",
-                   problem.worker(shortage.device), " has; planner tenuto may find one that fits")};
+               cat("no layout of planner ", card_of(planner).name, " fits into memory: ",
+                   shortage_text(problem, attempt.priced.layout, attempt.shortage))};
 }
 
 Attempt virtual_workers(const LayoutProblem& problem) {

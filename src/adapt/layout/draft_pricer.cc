@@ -49,15 +49,7 @@ double DraftPricer::price(const Draft& draft, double limit, const std::string& h
   if (is_over()) return kNotPriced;
   const double least = least_makespan(draft.loads);
   if (least >= limit) return kNotPriced;
-  const MemoryShortage shortage = table_->shortage(draft);
-  if (shortage.stage >= 0) {
-    const bool nearest = least_shortage_.stage < 0 || shortage.missing < least_shortage_.missing;
-    if (best_.makespan == kNotPriced && nearest) {
-      least_shortage_ = shortage;
-      short_draft_ = draft;
-    }
-    return kNotPriced;
-  }
+  if (table_->shortage(draft).stage >= 0) return kNotPriced;
   const BlockEffort effort = effort_for(draft);
   uint64_t key = key_of(draft.loads);
   for (const int32_t most : effort.most_in_flight) key = key * 31 + static_cast<uint64_t>(most);

@@ -56,10 +56,6 @@ class DraftPricer {
   const PricedDraft& best() const { return best_; }
   // The best draft of each of the best shapes, the shortest step first.
   std::vector<PricedDraft> best_of_shapes() const;
-  // The least shortage of memory of all drafts, while none fits; its device is not set.
-  const MemoryShortage& least_shortage() const { return least_shortage_; }
-  // The draft that it is of.
-  const Draft& short_draft() const { return short_draft_; }
 
  private:
   void keep(const Draft& draft, double makespan, const std::string& how);
@@ -74,8 +70,6 @@ class DraftPricer {
   std::map<std::vector<int32_t>, PricedDraft> shapes_;
   double worst_shape_ = kNotPriced;  // of shapes_, once there are enough
   PricedDraft best_;
-  MemoryShortage least_shortage_;
-  Draft short_draft_;
 };
 
 }  // namespace tenuto

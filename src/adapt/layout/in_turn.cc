@@ -9,6 +9,7 @@
 #include "adapt/adapt.h"
 #include "adapt/layout/device_order.h"
 #include "adapt/layout/draft.h"
+#include "adapt/layout/frugal.h"
 #include "adapt/layout/in_turn_moves.h"
 #include "adapt/layout/in_turn_pricer.h"
 #include "base/longest_time.h"
@@ -62,9 +63,7 @@ class InTurnSearch {
     if (!kept_.empty()) plain = kept_.front();
     if (settings_.effort.changes || settings_.pipelines) try_changes();
     if (kept_.empty()) {
-      return Error{Code::Infeasible, Reach::Job,
-                   "no plan that gives each holder whole micro-batches fits: ask for more "
-                   "micro-batches, or give the devices more memory"};
+      return shortage();
     }
     Found& best = kept_.front();
     if (!settings_.pipelines) {
@@ -89,6 +88,26 @@ class InTurnSearch {
     InTurnCandidate it;
     std::string how;
   };
+
+  // Why no plan was made.
+  Error shortage() const {
+    const LayoutProblem& problem = pricer_.problem();
+    const std::string what = settings_.pipelines
+                                 ? "no plan of equal pipelines"
+                                 : "no plan whose replicas take whole micro-batches in turn";
+    MemoryCase it;
+    it.recompute = it.whole = true;
+    const FrugalLayouts frugal(problem);
+    if (frugal.fits(it)) {
+      return {
+          Code::Infeasible, Reach::Job,
+          cat(what, " fits, of those that were tried: give more micro-batches, or more memory")};
+    }
+    const NearestLayout nearest = frugal.nearest(it);
+    return {Code::Infeasible, Reach::Job,
+            cat(what, " fits into memory, though split rows do: in the nearest one, ",
+                shortage_text(problem, nearest.layout, nearest.shortage))};
+  }
 
   void order() {
     std::stable_sort(kept_.begin(), kept_.end(),

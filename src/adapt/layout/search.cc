@@ -2,13 +2,13 @@
 
 #include <algorithm>
 #include <cmath>
-#include <numeric>
 #include <utility>
 
 #include "adapt/layout/candidates.h"
 #include "adapt/layout/complete_search.h"
 #include "adapt/layout/draft.h"
 #include "adapt/layout/draft_pricer.h"
+#include "adapt/layout/frugal.h"
 #include "adapt/layout/layout_bound.h"
 #include "adapt/layout/local_search.h"
 #include "adapt/layout/recompute.h"
@@ -18,8 +18,6 @@
 namespace tenuto {
 
 namespace {
-
-size_t at(int32_t index) { return static_cast<size_t>(index); }
 
 // Shares of the effort that are counted when a part of the search ends: candidates, changes of
 // drafts with the schedules of simple rules, and changes with searched schedules.
@@ -42,69 +40,6 @@ std::vector<size_t> replicas_of(const Layout& layout) {
   for (const Stage& stage : layout) replicas.push_back(stage.holders.size());
   return replicas;
 }
-
-// Layouts that need little memory: the devices with the most memory first, equally many for each
-// stage; the cuts so that the stage that misses most misses as little as possible.
-class FrugalLayouts {
- public:
-  explicit FrugalLayouts(const LayoutProblem& problem) : problem_(problem) {
-    devices_.resize(at(problem.device_count()));
-    std::iota(devices_.begin(), devices_.end(), 0);
-    std::stable_sort(devices_.begin(), devices_.end(), [&](int32_t one, int32_t other) {
-      return problem.memory(one) > problem.memory(other);
-    });
-  }
-
-  Layout with_stages(int32_t count) const {
-    double low = -1e18, high = 1e18;  // bytes that the stage that misses most misses
-    Layout best = within(count, high);
-    for (int32_t probe = 0; probe < 64; ++probe) {
-      const double middle = (low + high) / 2;
-      Layout layout = within(count, middle);
-      if (layout.empty()) {
-        low = middle;
-      } else {
-        high = middle;
-        best = std::move(layout);
-      }
-    }
-    return best;
-  }
-
- private:
-  // Gives each stage as many layers as miss at most this; empty when layers are left.
-  Layout within(int32_t count, double missing) const {
-    Layout layout;
-    const int32_t replicas = problem_.device_count() / count, layers = problem_.layer_count();
-    int32_t next = 0;
-    for (int32_t n = 0; n < count; ++n) {
-      Stage stage;
-      stage.layer_first = next;
-      for (int32_t i = 0; i < replicas; ++i) {
-        stage.holders.push_back(problem_.worker(devices_[at(n * replicas + i)]));
-      }
-      const double memory = problem_.memory(devices_[at((n + 1) * replicas - 1)]);
-      const int32_t in_flight = std::min(problem_.settings().micros, count - n);
-      stage.layer_end = ++next;
-      // The stages behind it get a layer each.
-      while (next < layers - (count - n - 1)) {
-        ++stage.layer_end;
-        if (stage_memory(problem_, stage, in_flight) > memory + missing) {
-          --stage.layer_end;
-          break;
-        }
-        next = stage.layer_end;
-      }
-      if (stage_memory(problem_, stage, in_flight) > memory + missing) return {};
-      std::sort(stage.holders.begin(), stage.holders.end());
-      layout.push_back(std::move(stage));
-    }
-    return next == layers ? layout : Layout{};
-  }
-
-  const LayoutProblem& problem_;
-  std::vector<int32_t> devices_;
-};
 
 class Search {
  public:
@@ -179,27 +114,13 @@ class Search {
   }
 
   Error shortage() const {
-    const MemoryShortage& shortage = pricer_.least_shortage();
-    const Draft& draft = pricer_.short_draft();
-    CHECK(shortage.stage >= 0, "no layout was priced");
-    const Layout layout = table_.layout(draft);
-    const Stage& stage = layout[at(shortage.stage)];
-    WorkerId least = stage.holders.front();  // of its workers, the one with the least memory
-    for (const WorkerId holder : stage.holders) {
-      const double memory = problem_.memory(problem_.device(holder));
-      if (memory < problem_.memory(problem_.device(least))) least = holder;
-    }
-    const auto bytes = static_cast<int64_t>(std::ceil(shortage.missing));
+    MemoryCase it;
+    it.recompute = true;
+    const NearestLayout nearest = FrugalLayouts(problem_).nearest(it);
     return {Code::Infeasible, Reach::Job,
-            cat("no layout fits into memory: in the one that misses least, stage ", shortage.stage,
-                " of ", layout.size(), " (layers ", stage.layer_first, " to ", stage.layer_end - 1,
-                " on ", stage.holders.size(), stage.holders.size() == 1 ? " worker" : " workers",
-                ") needs ", bytes, " bytes more than worker ", least,
-                " has; give the workers that much more memory, add workers, make the "
-                "micro-batches smaller, or keep fewer bytes of state for each parameter (now ",
-                problem_.settings().state_share,
-                " for each byte); stages that run their forwards again before their backwards were "
-                "tried, too, and do not fit either")};
+            cat("no layout fits into memory, also not one whose stages run their forwards again "
+                "before their backwards: in the nearest one, ",
+                shortage_text(problem_, nearest.layout, nearest.shortage))};
   }
 
   // Searches the schedules of the best drafts once more and writes the result.

@@ -43,7 +43,7 @@ struct LayoutSearch {
 //
 // Cost:   some 0.6 s for up to 64 devices and 200 layers, and for 4,096 devices in whole nodes; in
 //         proportion for more layers, and more where memory is scarce. Small problems: milliseconds
-// Errors: Infeasible/Job  no layout fits into memory: the stage, the bytes missing, what would help
+// Errors: Infeasible/Job  no layout fits into memory: the stage and the bytes missing
 Result<LayoutSearch> search_layout(const LayoutProblem& problem, const LayoutEffort& effort = {},
                                    Watch* watch = nullptr);
 

@@ -1,13 +1,10 @@
 #include "adapt/report/torch_plan.h"
 
 #include <algorithm>
-#include <filesystem>
 #include <nlohmann/json.hpp>
-#include <system_error>
 #include <utility>
 #include <vector>
 
-#include "base/file.h"
 #include "base/text.h"
 #include "ir/torch_csv.h"
 #include "world/seats.h"
@@ -84,7 +81,7 @@ Result<TorchPlan> torch_plan(const InTurnPlan& plan, const LayerChain& chain, in
                       {"end_layer", stage.layer_end},
                       {"first_name", first}});
   }
-  Json tree = {{"schedule", "schedule.csv"},
+  Json tree = {{"schedule", kTorchSchedule},
                {"format", "compute_only"},
                {"split_points", std::move(splits)},
                {"stages", std::move(stages)},
@@ -95,17 +92,6 @@ Result<TorchPlan> torch_plan(const InTurnPlan& plan, const LayerChain& chain, in
   if (micro_rows > 0) tree["micro_rows"] = micro_rows;
   return TorchPlan{std::move(csv).value(),
                    tree.dump(1, ' ', false, Json::error_handler_t::replace) + "\n"};
-}
-
-Status write_torch_plan(const std::string& folder, const TorchPlan& plan) {
-  std::error_code error;
-  std::filesystem::create_directories(folder, error);
-  if (error) return invalid(cat(folder, ": the folder cannot be made: ", error.message()));
-  const std::filesystem::path path(folder);
-  if (const Status status = write_file((path / "schedule.csv").string(), plan.csv); !status.ok()) {
-    return status;
-  }
-  return write_file((path / "plan.json").string(), plan.settings);
 }
 
 std::string torch_text(const InTurnPlan& plan, const std::string& folder, const InTurnPlan& best) {

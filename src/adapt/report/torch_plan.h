@@ -10,7 +10,10 @@
 
 namespace tenuto {
 
-// What is written for PyTorch.
+// The names of the two files.
+inline constexpr char kTorchSchedule[] = "schedule.csv", kTorchSettings[] = "plan.json";
+
+// What they contain.
 struct TorchPlan {
   std::string csv;       // compute only; row r = rank r of each pipeline
   std::string settings;  // JSON: the split points, the devices of the ranks, the micro-batches
@@ -19,11 +22,6 @@ struct TorchPlan {
 // Requires: a plan with InTurnSettings::pipelines; micro_rows = 0: not known
 // Errors:   to_csv's
 Result<TorchPlan> torch_plan(const InTurnPlan& plan, const LayerChain& chain, int32_t micro_rows);
-
-// Writes schedule.csv and plan.json into the folder, and makes the folder if it is not there.
-//
-// Errors: Invalid/Call  the folder or a file cannot be written
-Status write_torch_plan(const std::string& folder, const TorchPlan& plan);
 
 // The report for people: the folder, the step, and what PyTorch cannot run of `best`, the best plan
 // that Tenuto trains.

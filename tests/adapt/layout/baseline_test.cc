@@ -447,12 +447,12 @@ TEST(Baselines, SayWhatIsMissingAndWhere) {
   }();
   // Three layers: 4 x 3,000 bytes of state; in the last stage one micro-batch of 300 bytes.
   EXPECT_EQ(baseline_layout(problem, Planner::OneFOneB).error().message,
-            "no layout of planner 1f1b fits into memory: stage 1 of 2 (layers 3 to 5) needs 300 "
-            "bytes more than worker 2 has; planner tenuto may find one that fits");
+            "no layout of planner 1f1b fits into memory: stage 1 of 2 (layers 3 to 5 on 1 device) "
+            "needs 300 bytes more than device 2 has");
   // All forwards first: four micro-batches.
   EXPECT_EQ(baseline_layout(problem, Planner::Gpipe).error().message,
-            "no layout of planner gpipe fits into memory: stage 1 of 2 (layers 3 to 5) needs 1200 "
-            "bytes more than worker 2 has; planner tenuto may find one that fits");
+            "no layout of planner gpipe fits into memory: stage 1 of 2 (layers 3 to 5 on 1 device) "
+            "needs 1200 bytes more than device 2 has");
   // Two layers for the second stage fit.
   EXPECT_TRUE(baseline_layout(problem, Planner::MinCut).ok());
   EXPECT_TRUE(baseline_layout(problem, Planner::Dapple).ok());

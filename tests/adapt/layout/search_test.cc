@@ -343,11 +343,9 @@ TEST(LayoutSearch, SaysWhatIsMissingWhenNothingFits) {
   EXPECT_EQ(found.error().code, Code::Infeasible);
   EXPECT_EQ(found.error().reach, Reach::Job);
   EXPECT_EQ(found.error().message,
-            "no layout fits into memory: in the one that misses least, stage 0 of 2 (layers 0 to 1 "
-            "on 1 worker) needs 400 bytes more than worker 0 has; give the workers that much more "
-            "memory, add workers, make the micro-batches smaller, or keep fewer bytes of state for "
-            "each parameter (now 4 for each byte); stages that run their forwards again before "
-            "their backwards were tried, too, and do not fit either");
+            "no layout fits into memory, also not one whose stages run their forwards again before "
+            "their backwards: in the nearest one, stage 0 of 2 (layers 0 to 1 on 1 device) needs "
+            "200 bytes more than device 0 has");
 }
 
 // Too many devices for all layouts: equally many for each stage, and two orders of them.
