@@ -181,6 +181,43 @@ TEST_F(PlanCommand, SaysWhichStagesRecompute) {
   EXPECT_EQ(text.find(line) == text.rfind(line), false) << text;  // of both models of a step
 }
 
+// The constant of a pass is paid by each replica in full, the updates of its layers once a step.
+TEST_F(PlanCommand, CountsConstantsAndUpdates) {
+  const Scratch model("constants.json", R"({"rows": [1], "op_ms": 0.5, "layers": [
+    {"name": "first", "forward_ms": [1], "backward_input_ms": [1], "backward_weight_ms": [1],
+     "update_ms": 3, "activation_bytes": 1000000, "stash_bytes": 1000000,
+     "parameter_bytes": 8000000},
+    {"name": "second", "forward_ms": [1], "backward_input_ms": [1], "backward_weight_ms": [1],
+     "update_ms": 2, "activation_bytes": 1000000, "stash_bytes": 1000000,
+     "parameter_bytes": 8000000}]})"),
+      file("constants-plan.json", "");
+  PlanOptions options = this->options("data-parallel");
+  options.chain.clear();
+  options.model = model.path();
+  options.plan = file.path();
+  const Json replicas = planned(options)["stages"][0];
+  EXPECT_EQ(replicas["forward_ms"], 2.0 / 2 + 0.5);
+  EXPECT_EQ(replicas["backward_ms"], 4.0 / 2 + 0.5);
+  EXPECT_EQ(replicas["reduction_ms"], 16.0 + 3 + 2);
+  options.planner = "tenuto";
+  const Json tree = planned(options);
+  ASSERT_EQ(tree["stages"].size(), 2U);
+  EXPECT_EQ(tree["stages"][0]["forward_ms"], 1.5);
+  EXPECT_EQ(tree["stages"][0]["backward_ms"], 2.5);
+  EXPECT_EQ(tree["stages"][0]["reduction_ms"], 3.0);
+  // One forward and a transfer; all work of the second stage; a transfer, a backward, an update.
+  EXPECT_EQ(tree["makespan_ms"], 1.5 + 1 + 4 * 4 + 1 + 2.5 + 3);
+  EXPECT_LE(tree["lower_bound_ms"], tree["makespan_ms"]);
+  SimulateOptions again;
+  again.file = file.path();
+  again.chain = model.path();
+  again.cluster = options.cluster;
+  again.json = true;
+  std::ostringstream out, errors;
+  ASSERT_EQ(run_simulate(again, out, errors), 0) << errors.str();
+  EXPECT_EQ(Json::parse(out.str())["makespan_ms"], tree["plan"]["makespan_ms"]);
+}
+
 // Two layers whose passes cost 1 ms beside 0.5 ms for each row: few large micro-batches cost less
 // time, and many small ones fill the pipeline better.
 constexpr char kModel[] = R"({"rows": [1, 2, 4, 8], "layers": [
