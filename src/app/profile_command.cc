@@ -16,10 +16,10 @@
 #include <thread>
 #include <utility>
 
+#include "adapt/report/profile_report.h"
 #include "app/commands.h"
 #include "app/config.h"
 #include "app/flags.h"
-#include "app/profile_report.h"
 #include "app/profile_worker.h"
 #include "app/waiting_line.h"
 #include "app/worker_program.h"

@@ -1,4 +1,4 @@
-#include "app/profile_report.h"
+#include "adapt/report/profile_report.h"
 
 #include <algorithm>
 #include <map>
