@@ -2,8 +2,8 @@
 
 For a GPT and for a model with a very unequal head: two profiles of the same job, and how far they
 differ; then training on two workers with the planned cut of the layers and with the uniform one,
-in turns, against the price of each. The two profiles are made at the same time, one on each core:
-so both see the same machine, with as many busy cores as the training has.
+in turns, against the price of each. The two profiles are made at the same time, so as
+many cores are busy as during training, and both profiles see the same load of the machine.
 Usage: profile_runs.py PATH_OF_TENUTO [--json] [MODEL...]
 """
 import json

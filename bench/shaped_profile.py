@@ -2,10 +2,10 @@
 
     bench/shaped_profile.py TENUTO
 
-Four hosts, made of network namespaces by tools/virtual_cluster, send at 400 Mbit/s; between the
-hosts 0 and 2 on one side and 1 and 3 on the other the rate is 80 Mbit/s. The script prints the
-places that were found, and the rates beside the true ones. It fails if a place is wrong or if a
-rate is 5 % off. It needs a machine that does nothing else.
+tools/virtual_cluster makes four hosts, which are network namespaces. Hosts 0 and 2 are one place,
+hosts 1 and 3 another one. Links send at 400 Mbit/s within a place, and at 80 Mbit/s between the
+two. The script prints the places and the rates that were found beside the true ones. It fails if a
+place is wrong or a rate is wrong by 5 % or more. It needs a machine that does nothing else.
 """
 import json
 import os
@@ -50,7 +50,7 @@ def run(*words):
 def main():
     if len(sys.argv) != 2:
         sys.exit(__doc__)
-    if "TENUTO_ALONE" not in os.environ:  # start again where the namespaces vanish at the end
+    if "TENUTO_ALONE" not in os.environ:  # start again, with namespaces that end with it
         os.environ["TENUTO_ALONE"] = "1"
         os.execv(CLUSTER, [CLUSTER, "alone", sys.executable, *sys.argv])
     run(CLUSTER, "up", 4, NEAR)

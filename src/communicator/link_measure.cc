@@ -29,9 +29,10 @@ constexpr int32_t kBatch = 5;
 // The receiver asks for larger messages until a large batch takes this much longer than a small
 // one, or up to kMostBytes.
 constexpr Duration kLeastTime = std::chrono::milliseconds(20);
-// How many times each batch is measured: until the rate is certain. It is certain when the
-// interquartile range of the n large batches, divided by the square root of n, is at most this
-// share of the difference between a large and a small batch.
+// Each batch is measured kLeastRepeats times, and then again until the rate is certain, but at most
+// kMostRepeats times. The rate is certain when the interquartile range of the n large batches,
+// divided by the square root of n, is at most the share kCertain of the difference between a large
+// and a small batch.
 constexpr int32_t kLeastRepeats = 7, kMostRepeats = 21;
 constexpr double kCertain = 0.02;
 // Each member of a ring sends for about this time, in this many messages, this many times.
@@ -293,8 +294,8 @@ class Probe {
     }
     if (const auto ended = batch(peer, 0, 0); !ended.ok()) return ended.error();
     Duration more = difference_of(one, several);
-    // Where other programs hide the difference, the time of a whole batch gives a rate that the
-    // link has at least.
+    // If other programs on the machine hide the difference, uses the time of a whole large batch:
+    // the true rate is at least the one that this gives.
     if (more <= Duration::zero()) more = quantile(several, 0.25);
     report_.rate = static_cast<double>(bytes) * (kBatch - 1) / std::max(1e-9, seconds_of(more));
     report_.spread =
@@ -302,8 +303,8 @@ class Probe {
     return ok();
   }
 
-  // How much longer a large batch takes than a small one. Takes the lower quartiles: other programs
-  // on the machine can only make a batch longer.
+  // How much longer a large batch takes than a small one. Compares the lower quartiles, because
+  // other programs on the machine can only make a batch longer.
   static Duration difference_of(std::vector<Duration>& one, std::vector<Duration>& several) {
     return quantile(several, 0.25) - quantile(one, 0.25);
   }

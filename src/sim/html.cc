@@ -43,7 +43,7 @@ void begin_page(std::ostream& out, const PageHead& head) {
       << "<title>" << html(head.title) << "</title>\n<style>\n"
       << kPageStyle << head.more_style << "</style>\n</head>\n<body>\n";
   if (!head.scripts) return;
-  // First, so that it sees the errors of the other scripts.
+  // This script is first, so that it gets the errors of the other scripts.
   out << "<script>window.onerror = (text, file, line) => { const set = document.body.dataset;\n"
          "set.error = `${set.error ? set.error + '; ' : ''}${text} (line ${line})`; };"
          "</script>\n";

@@ -26,7 +26,7 @@ class Groups {
     int32_t& parent = parent_[static_cast<size_t>(member)];
     return parent == member ? member : parent = find(parent);
   }
-  // Merges the groups of two workers; false if they are in one group already.
+  // Merges the groups of two members; false if they are in one group already.
   bool join(int32_t one, int32_t other) {
     const int32_t left = find(one), right = find(other);
     parent_[static_cast<size_t>(std::max(left, right))] = std::min(left, right);
@@ -60,7 +60,7 @@ std::vector<Group> parts_of(const RateBetween& rate, const Group& group) {
   for (const Pair& pair : pairs) {
     if (joined.join(pair.one, pair.other)) tree.push_back(pair);
   }
-  size_t cut = 0;  // so many links, the fastest of the tree, are inside the parts
+  size_t cut = 0;  // this many of the tree's links, the fastest ones, are within the parts
   double largest = kSameRates;
   for (size_t i = 1; i < tree.size(); ++i) {
     const double ratio = tree[i - 1].rate / tree[i].rate;

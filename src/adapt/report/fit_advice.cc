@@ -15,14 +15,14 @@ namespace tenuto {
 
 namespace {
 
-// A micro-batch whose number of rows is not known is divided by this at most.
+// If the number of rows of a micro-batch is not known, it is cut into at most this many parts.
 constexpr int64_t kMostParts = 1024;
 constexpr int64_t kMostBytes = int64_t{1} << 53;
 // Besides each byte of the weights, a device keeps at least a byte of their gradient.
 constexpr double kLeastBeside = 1;
 
-// The least number from `low` to `high` that passes; nothing if `high` does not. All numbers behind
-// one that passes pass, too.
+// The least number from `low` to `high` for which `passes` is true; nothing if it is false for
+// `high`. Requires: `passes` is true for all numbers above one for which it is true.
 std::optional<int64_t> least_of(int64_t low, int64_t high,
                                 const std::function<bool(int64_t)>& passes) {
   if (low > high || !passes(high)) return std::nullopt;
@@ -64,7 +64,7 @@ class Advice {
     return changes;
   }
 
-  // The layer whose state is larger than the memory of every device.
+  // Names the layer with the largest state if that is larger than the memory of every device.
   std::string large_layer() const {
     const int32_t device = frugal_.largest();
     int32_t largest = 0;
@@ -102,7 +102,7 @@ class Advice {
       return frugal_.fits(it);
     };
     if (model_.rows > 0) {
-      // The most rows that fit are those with the least number left out.
+      // Searches for the least number of rows to leave out.
       const auto fewer = least_of(1, model_.rows - 1, [&](int64_t out) {
         return fits(static_cast<double>(model_.rows - out) / model_.rows);
       });
@@ -133,7 +133,7 @@ class Advice {
     const Layers all{0, problem_.layer_count()};
     const double weights = problem_.parameters(all), beside = problem_.state(all) - weights;
     if (weights == 0 || beside <= kLeastBeside * weights) return std::nullopt;
-    // In hundredths of a byte for each byte of weights.
+    // Counts in hundredths of a byte for each byte of weights.
     const auto fits = [&](int64_t hundredths) {
       MemoryCase it = now_;
       it.optimizer = static_cast<double>(hundredths) / 100 * weights / beside;

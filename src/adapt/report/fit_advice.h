@@ -1,5 +1,5 @@
-// What would make a model fit into the memory of the devices, for the sentence that says that it
-// does not.
+// Changes that would make a model fit into the memory of the devices, for the error message that
+// says that it does not fit.
 #pragma once
 
 #include <cstdint>
@@ -18,10 +18,11 @@ struct UnfitModel {
   bool whole = false;  // each replica takes whole micro-batches in turn; else rows are split
 };
 
-// One or two clauses to add to the sentence, beginning with "; ". They name a layer that is too
-// large for every device, and the changes that each make the model fit: more memory, smaller
-// micro-batches, more devices, an optimizer with less state. A change that is named was checked: a
-// layout fits after it. If stages may recompute, they do so in these checks.
+// Up to two clauses for the end of the error message, each with "; " before it. The first one names
+// a layer that is too large for every device, if there is one. The second one lists changes, each
+// of which makes the model fit: more memory, smaller micro-batches, more devices, an optimizer with
+// less state. A change is listed only if a layout fits after it; in this layout, stages that do not
+// fit otherwise recompute.
 //
 // Cost: some hundred layouts for each change
 std::string fit_advice(const UnfitModel& model);

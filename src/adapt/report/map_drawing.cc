@@ -64,7 +64,7 @@ std::string written(double x, double y, const char* kind, std::string_view text)
   return cat("<text class=\"", kind, "\" ", at(x, y), ">", html(text), "</text>");
 }
 
-// Cut to what a line of a block can hold; not within a letter of several bytes.
+// The text, cut to the length of a line of a block, but not within a letter of several bytes.
 std::string clipped(const std::string& text) {
   if (text.size() <= kMostLetters) return text;
   size_t end = kMostLetters - 3;
@@ -132,7 +132,7 @@ class Drawer {
                "The tables below have the figures.");
   }
 
-  // The links between places that are drawn side by side, with their rates.
+  // Draws a line with the rate between each two places that stand side by side.
   void draw_wires() {
     for (size_t i = 1; i < map_.regions.size(); ++i) {
       const MapRegion &left = map_.regions[i - 1], &right = map_.regions[i];
@@ -203,7 +203,8 @@ class Drawer {
     }
   }
 
-  // The colours of the stages side by side; hatched if there are none.
+  // Fills a box with the colours of the block's stages, side by side, or hatches it if the block
+  // has no stages.
   void draw_fill(const MapBox& box, const MapBlock& block) {
     if (block.stages.empty()) {
       out_ << cat("<rect fill=\"url(#", picture_.id, "-idle)\" ", at(box.x, box.y), " width=\"",

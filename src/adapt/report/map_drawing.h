@@ -1,4 +1,4 @@
-// Draws a mapping over the topology as a picture (SVG) for a page.
+// Draws the places of a cluster and the stages of a mapping as a picture (SVG) for a page.
 #pragma once
 
 #include <iosfwd>
@@ -12,9 +12,9 @@ namespace tenuto {
 // The style of these pictures, as CSS.
 extern const char* const kMapStyle;
 
-// What a picture shows; all must outlive it.
+// What a picture shows. The objects must outlive this.
 struct MapPicture {
-  std::string id;     // of its elements on the page: letters
+  std::string id;     // begins the ids of its elements on the page: letters
   std::string title;  // plain text
   const PlanReport& report;
   const Topology& topology;
@@ -22,9 +22,8 @@ struct MapPicture {
 };
 
 // Writes the picture: each place with its devices, blocks of devices with the figures of their
-// stage, an arrow for each link. Stages have a colour, and their number in words. Above 16 places,
-// those with the same stages are drawn as one; above 24 devices in a block, their numbers are a
-// line of text. A stage that two places have says its figures once.
+// stage, an arrow for each link (see map_layout.h for the limits). Each stage has a colour, and its
+// number as text. The figures of a stage that is in several places are written once.
 //
 // Cost: 1 MB at most for up to 16,384 devices
 void draw_map(std::ostream& out, const MapPicture& picture);

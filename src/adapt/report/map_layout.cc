@@ -14,9 +14,10 @@ using Stages = std::vector<int32_t>;
 using Sets = std::map<Stages, std::vector<int32_t>>;  // devices by the stages that they have
 
 constexpr size_t kColumns = 4;
-// Between two arrows that leave or reach a block.
+// The distance of two arrows that leave or reach a block.
 constexpr double kShift = 18;
-// The most blocks of a drawing, but for 24 in each place.
+// A picture has at most kMostBlocks blocks, but each region may have kLeastBlocks. One more block
+// of the region has the devices that are left.
 constexpr size_t kMostBlocks = 128, kLeastBlocks = 24;
 
 // The stages of each device, ascending.
@@ -30,7 +31,7 @@ std::vector<Stages> stages_of_devices(const PlanReport& report, const Mapping& m
   return stages;
 }
 
-// The sets of stages in the order in which they are drawn: idle devices last.
+// The sets of stages in the order in which their blocks are drawn; the idle devices are last.
 std::vector<Stages> ordered(const Sets& sets) {
   std::vector<Stages> all;
   for (const auto& [stages, devices] : sets) all.push_back(stages);
@@ -38,8 +39,8 @@ std::vector<Stages> ordered(const Sets& sets) {
   return all;
 }
 
-// Places with their sets of stages, each for itself or, if there are too many, those with the same
-// sets together.
+// The regions with their sets of stages: a region for each place or, if there are too many places,
+// for all places with the same sets.
 std::vector<std::pair<MapRegion, Sets>> regions_of(const Topology& topology,
                                                    const std::vector<Stages>& stages) {
   std::vector<std::pair<MapRegion, Sets>> regions;
@@ -117,7 +118,7 @@ class Layouter {
     }
   }
 
-  // The figures of a stage stand in its block with most devices, the first of those.
+  // The block with the most devices of a stage shows its figures; of equal blocks, the first one.
   void choose_main_blocks() {
     std::vector<MapBlock*> main(mapping_.stages.size());
     for (MapRegion& region : map_.regions) {
@@ -155,7 +156,7 @@ class Layouter {
     block.cells = {MapSizes::margin, MapSizes::band + 6 + lines * MapSizes::line, inner,
                    cells_height(block)};
     block.box.width = MapSizes::block;
-    // As many arrows as stages may reach it, and leave it.
+    // For each of its stages, an arrow may reach the block, and one may leave it.
     const double arrows = kShift * static_cast<double>(block.stages.size());
     block.box.height = std::max(block.cells.bottom() + MapSizes::margin, arrows + 4);
   }
@@ -174,7 +175,8 @@ class Layouter {
   }
 
   void set_grid() {
-    // One region may have all columns, two regions may have half of them each.
+    // A single region may have all columns. Two regions may have half of them each, more regions
+    // have one each.
     const size_t count = map_.regions.size();
     const size_t most = count == 1 ? kColumns : count == 2 ? kColumns / 2 : 1;
     const size_t in_row = kColumns / most;
@@ -264,7 +266,8 @@ class Layouter {
     return {};
   }
 
-  // An arrow for each link, between the blocks with the slowest messages, which determine its time.
+  // Makes an arrow for each link, between the two blocks with the slowest message: this message
+  // determines the time of the link.
   void make_arrows() {
     for (size_t n = 0; n < mapping_.links.size(); ++n) {
       const MappedLink& link = mapping_.links[n];
@@ -282,7 +285,8 @@ class Layouter {
     }
   }
 
-  // The two blocks with the slowest rate, if possible those with the figures of their stages.
+  // Chooses the two blocks with the slowest rate between them; of equal pairs, one whose blocks
+  // show the figures of their stages.
   void choose_blocks(size_t link, MapArrow& arrow) const {
     std::optional<std::pair<double, int>> least;  // rate, and how many blocks have no figures
     for (const BlockIndex one : blocks_of(static_cast<int32_t>(link))) {
@@ -297,7 +301,7 @@ class Layouter {
     }
   }
 
-  // How many arrows leave or reach a block so far; they are drawn below each other.
+  // How far below the first arrow that leaves or reaches the block the next one is drawn.
   double shift(BlockIndex index, bool leaves) const {
     double count = 0;
     for (const MapArrow& arrow : map_.arrows) {
@@ -323,7 +327,8 @@ class Layouter {
       arrow.points = {{right, start}, {to.box.x, end}};
       return;
     }
-    const double lane = 44 + 4 * static_cast<double>(arrow.link % 4);  // within a gutter
+    // From the edge of the block to the vertical part of the arrow, within a gutter.
+    const double lane = 44 + 4 * static_cast<double>(arrow.link % 4);
     const double out = right + lane;
     arrow.points = {{right, start}, {out, start}};
     if (from.column + 1 != to.column) {

@@ -27,11 +27,11 @@ std::string times_text(double least, double most) {
   return first == last ? cat(first, " ms each way") : cat(first, " to ", last, " ms");
 }
 
-// What the messages of a boundary between two stages do.
+// The messages between two neighbouring stages.
 struct Traffic {
   double least = 0, most = 0;  // time of a message, in nanoseconds
   double busy = 0;             // of the busiest direction of a link between two workers
-  WorkerId from, to;           // of the slowest message, in the direction of activations
+  WorkerId from, to;           // devices of the slowest message, in the direction of activations
   bool any() const { return from.value >= 0; }
 };
 
@@ -64,7 +64,7 @@ class InTurnFigures {
     MappedStage it;
     it.layers = layers_text(report_.chain.names, stage);
     it.devices = devices_of(report_.problem, stage);
-    double memory = 0, held = 0;  // of the holder that has most
+    double memory = 0, held = 0;  // of the holder with the most
     for (const WorkerId holder : stage.holders) {
       const size_t w = at(holder.value);
       it.busy = std::max(it.busy, share_of(compute_[w], step_));
@@ -98,8 +98,8 @@ class InTurnFigures {
  private:
   // Adds up the ops of a worker.
   void count_ops(WorkerId worker) {
-    std::map<std::tuple<int32_t, WorkerId, bool>, int64_t> sent;  // over which boundary, to whom,
-                                                                  // and whether activations
+    std::map<std::tuple<int32_t, WorkerId, bool>, int64_t> sent;  // by boundary, receiver, and
+                                                                  // true for activations
     for (const Op& op : plan_.schedule.lists[at(worker.value)]) {
       if (op.kind == OpKind::Send) {
         const bool ahead = op.moved == ValueKind::Activation;
@@ -124,7 +124,7 @@ class InTurnFigures {
       const double time = busy + static_cast<double>(link.latency.count());
       Traffic& all = traffic_[at(boundary)];
       all.least = all.any() ? std::min(all.least, time) : time;
-      // With half duplex, the messages of the other direction take as long on the same link.
+      // With half duplex, the messages of both directions share the link, and both take as long.
       const double ways = report_.problem.settings().half_duplex ? 2 : 1;
       all.busy = std::max(all.busy, ways * busy * static_cast<double>(count));
       if (all.any() && time <= all.most) continue;

@@ -1,5 +1,5 @@
-// Which devices have which stages, with the figures that a drawing and its tables say of them: of a
-// layout with split rows, or of a plan with whole micro-batches in turn.
+// Which devices have which stages, with the figures that a picture and its tables show: for a
+// layout with split rows, or for a plan with whole micro-batches in turn.
 #pragma once
 
 #include <cstdint>
@@ -10,10 +10,10 @@
 
 namespace tenuto {
 
-// A stage in words and figures.
+// A stage: its devices and its figures.
 struct MappedStage {
-  std::string layers;              // as layers_text
-  std::vector<int32_t> devices;    // of the problem
+  std::string layers;              // the text of layers_text
+  std::vector<int32_t> devices;    // their numbers in the problem
   double busy = 0;                 // share of the step; of the busiest device
   bool busiest = false;            // it is the bottleneck
   std::vector<std::string> facts;  // a few words each: memory, micro-batches, reduction
@@ -25,11 +25,11 @@ struct MappedLink {
   std::string time;            // of a micro-batch: "1.748 ms each way"
   double busy = 0;             // share of the step; of the busiest direction
   bool busiest = false;        // it is the bottleneck
-  int32_t from = -1, to = -1;  // devices with the slowest messages; -1 = all devices of the two
-                               // stages have messages for each other
+  int32_t from = -1, to = -1;  // devices of the slowest message, in the direction of activations;
+                               // -1 = rows are split, or both stages are on one device
 };
 
-// All of it.
+// All stages and links.
 struct Mapping {
   std::vector<MappedStage> stages;
   std::vector<MappedLink> links;  // links[n] joins stages n and n + 1

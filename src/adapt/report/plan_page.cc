@@ -15,8 +15,9 @@ namespace tenuto {
 
 namespace {
 
+// The most stages or links of a table.
 constexpr size_t kMostRows = 512;
-// Of places whose rates are a table.
+// The most places for which the page has a table of rates.
 constexpr size_t kMostMatrix = 16;
 
 class PageWriter {
@@ -189,7 +190,7 @@ class PageWriter {
     write_table(mapped_link_rows(mapping), "links", "plain");
   }
 
-  // The first row is the head; `what` are its rows.
+  // The first row has the names of the columns; `what` is the name of the other rows.
   void write_table(const TextRows& rows, const char* what, const char* kind = "") {
     out_ << cat("<div class=\"wide\"><table class=\"", kind, "\">\n");
     for (size_t n = 0; n < std::min(rows.size(), kMostRows + 1); ++n) {

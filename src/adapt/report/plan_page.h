@@ -7,10 +7,11 @@
 
 namespace tenuto {
 
-// Writes the page: a drawing of the stages over the places of the cluster, and what plan_text says,
-// first for split rows, then, in sections of their own, for the plan that trains and for the plan
-// for PyTorch if the report has them. The page has no script and loads nothing from the network.
-// Everything in a drawing is also in a table; a table has 512 stages or links at most.
+// Writes the page: a picture that shows which devices have which stages, and what plan_text says.
+// The first sections are about split rows. The plan for training and the plan for PyTorch have
+// sections of their own, if the report has these plans. The page has no script and loads nothing
+// from the network. Everything in a picture is also in a table or a sentence; a table has at most
+// 512 stages or links.
 //
 // Requires: report.cluster
 // Cost:     some 10 kB, 4 MB at most

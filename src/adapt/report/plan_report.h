@@ -31,17 +31,17 @@ struct PlanReport {
   std::optional<InTurnPlan> torch{};     // the plan for PyTorch
   std::string torch_folder{};            // the folder of that plan; empty = not written
   int32_t micro_rows = 0;                // of a model file: rows of a micro-batch; 0 = not known
-  std::shared_ptr<const Cluster> cluster{};  // that the plans were made for
+  std::shared_ptr<const Cluster> cluster{};  // for which the plans were made
   std::vector<RowAlternative> cuts{};        // all that were tried; empty = there was no choice
 };
 
-// What it is: the planner, the numbers of stages, devices, layers and micro-batches.
+// Names the planner, and the numbers of stages, devices, layers and micro-batches.
 std::string headline_of(const PlanReport& report);
-// The step with split rows, its bound, its bottleneck, and how it was found.
+// The step with split rows, its lower bound and bottleneck, and how the layout was found.
 std::vector<Fact> facts_of(const PlanReport& report);
-// The plan for training. Requires: there is one
+// The facts of the plan for training. Requires: report.training
 std::vector<Fact> training_facts(const PlanReport& report);
-// The live devices that no stage has with split rows.
+// The devices that have no stage with split rows.
 std::vector<int32_t> idle_devices(const PlanReport& report);
 
 // Rows of cells; the first row has the names of the columns.

@@ -13,13 +13,13 @@ namespace tenuto {
 
 namespace {
 
-// Above this number of devices with rates of their own, places are not searched for: the time and
-// the memory for that grow with its square.
+// Places are searched for among at most this many devices: the time and the memory for the search
+// grow with the square of their number.
 constexpr size_t kMostSearched = 4'096;
-// Of a link whose rate is not limited, where a finite number is needed.
+// Stands for the rate of an unlimited link where a finite number is needed.
 constexpr double kFastest = 1e30;
 
-// "6.25": up to three digits behind the point.
+// "6.25": at most three decimals, or six if the number is below 0.01.
 std::string number_text(double number) {
   std::string text = fixed(number, number < 0.01 ? 6 : 3);
   if (text.find('.') == std::string::npos) return text;
@@ -56,7 +56,7 @@ Topology::Topology(const LayoutProblem& problem, const Cluster& cluster) : probl
 
 void Topology::make_units(const Cluster& cluster) {
   const auto count = static_cast<size_t>(problem_->device_count());
-  std::vector<int32_t> key(count);  // devices with the same key are of one unit
+  std::vector<int32_t> key(count);  // devices with the same key are one unit
   for (size_t device = 0; device < count; ++device) {
     const WorkerId worker = problem_->worker(static_cast<int32_t>(device));
     key[device] = cluster.place.empty() ? 0 : cluster.place[static_cast<size_t>(worker.value)];
@@ -72,8 +72,8 @@ void Topology::make_units(const Cluster& cluster) {
   for (auto& [first, unit] : units) units_.push_back(std::move(unit));
 }
 
-// Joins devices whose link has a rate of its own: the form in which a cluster of very many nodes is
-// read. Each device of a node gets the key of the first one.
+// A cluster with very many nodes is read as one class, where each link within a node has a rate of
+// its own. Gives each device of a node the key of the node's first device.
 void Topology::join_nodes(const Cluster& cluster, std::vector<int32_t>& key) const {
   for (const auto& [pair, link] : cluster.exceptions) {
     const int32_t one = problem_->device(pair.first), other = problem_->device(pair.second);
@@ -132,7 +132,7 @@ RateRange Topology::between(size_t one, size_t other) const {
 
 RateRange Topology::between_all() const {
   RateRange rates;
-  // Of very many places, which are all alike, those of the first one.
+  // If there are very many places, all are alike: takes the rates from the first one to the others.
   const size_t end = places_.size() > kMostSearched ? 1 : places_.size();
   for (size_t one = 0; one < end; ++one) {
     for (size_t other = one + 1; other < places_.size(); ++other) rates.add(between(one, other));

@@ -14,10 +14,10 @@ namespace tenuto {
 // The slowest and the fastest of some rates, in bytes per nanosecond, which are GB/s.
 struct RateRange {
   double slowest = std::numeric_limits<double>::infinity(), fastest = 0;
-  // Counts a rate; infinite = not limited.
+  // Includes a rate; infinite = not limited.
   void add(double rate);
   void add(const RateRange& rates);
-  // True when no rate was added.
+  // True if no rate was added.
   bool empty() const { return slowest > fastest; }
 };
 
@@ -39,8 +39,8 @@ class Topology {
   const std::vector<int32_t>& devices(size_t place) const { return places_[place].devices; }
   // The place of a device.
   size_t place_of(int32_t device) const { return place_of_[static_cast<size_t>(device)]; }
-  // The rates between two devices of a place; between the devices of two different places; between
-  // any two places.
+  // The rates between the devices of one place, between two different places, and between all pairs
+  // of places.
   RateRange inside(size_t place) const;
   RateRange between(size_t one, size_t other) const;
   RateRange between_all() const;

@@ -10,10 +10,10 @@
 
 namespace tenuto {
 
-// The names of the two files.
+// The names of the two files that are written for PyTorch.
 inline constexpr char kTorchSchedule[] = "schedule.csv", kTorchSettings[] = "plan.json";
 
-// What they contain.
+// The contents of these files.
 struct TorchPlan {
   std::string csv;       // compute only; row r = rank r of each pipeline
   std::string settings;  // JSON: the split points, the devices of the ranks, the micro-batches

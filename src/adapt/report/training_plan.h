@@ -20,14 +20,14 @@ Result<InTurnPlan> training_plan(const LayerChain& chain, const Cluster& cluster
                                  const InTurnSettings& settings, const LayoutSearch& search,
                                  Watch& watch);
 
-// Which stages recompute; none when none does.
+// A fact that names the stages that recompute; empty if none does.
 std::vector<Fact> recomputing_facts(const std::vector<Stage>& stages);
-// The same as a line, or empty.
+// The same as a line of text, or empty.
 std::string recomputing_text(const std::vector<Stage>& stages);
 
-// What people read of it: its step, its stages, and how its step compares with that of the layout
-// that splits rows, `rows_split` nanoseconds. `path`: the file that has it, which parallel.plan and
-// `tenuto simulate` read.
+// The report of the plan for people: its step, its stages, and its step divided by the step of the
+// layout that splits rows, which takes `rows_split` nanoseconds. `path`: the file with the plan,
+// which parallel.plan and `tenuto simulate` read.
 std::vector<Fact> training_facts(const InTurnPlan& plan, const std::string& path,
                                  double rows_split);
 

@@ -36,7 +36,7 @@ Cluster cluster_of(const std::string& json) {
   return std::move(cluster).value();
 }
 
-// A report about this layout; empty: about the one that is found.
+// A report about this layout, or about the one that the search finds if it is empty.
 PlanReport report_of(LayerChain chain, const Cluster& cluster, int32_t micros,
                      const Layout& layout = {}) {
   LayoutSettings settings;
@@ -81,7 +81,7 @@ size_t count_of(const std::string& text, const std::string& word) {
   return count;
 }
 
-// Every element is closed, in order; no `<` or `&` stands for itself.
+// Checks that all elements are closed in the right order, and that `<` and `&` are escaped.
 void expect_well_formed(const std::string& page) {
   std::vector<std::string> open = {"html"};  // opened before the body
   const size_t body = page.find("<body>");
@@ -119,7 +119,7 @@ Stage stage_of(int32_t first, int32_t end, std::vector<int32_t> holders) {
   return stage;
 }
 
-// A slow device, an idle one, a replicated stage, a link between nodes; and the plan that trains.
+// A slow device, an idle one, a replicated stage, a link between nodes, and the plan for training.
 TEST(PlanPage, ASmallCase) {
   PlanReport report = report_of(chain_of(6, "layer "), cluster_of(kTwoNodes), 4,
                                 {stage_of(0, 4, {0, 1}), stage_of(4, 6, {2})});
@@ -132,7 +132,7 @@ TEST(PlanPage, ASmallCase) {
                            "reduction", "Whole micro-batches in turn", "plan.json"}) {
     EXPECT_NE(page.find(word), std::string::npos) << word;
   }
-  // Two drawings, each with its own words and its own elements.
+  // There are two pictures, and each has a title with its own id.
   EXPECT_EQ(count_of(page, "role=\"img\""), 2u);
   EXPECT_EQ(count_of(page, "id=\"split-title\""), 1u);
   EXPECT_EQ(count_of(page, "id=\"turn-title\""), 1u);
@@ -146,7 +146,7 @@ TEST(PlanPage, NothingIsFetchedAndNothingRuns) {
   EXPECT_NE(page.find("default-src 'none'; style-src 'unsafe-inline'\""), std::string::npos);
 }
 
-// Names of layers and files are text, whatever they contain.
+// Names of layers and files appear as text, even if they contain HTML or control characters.
 TEST(PlanPage, HostileNames) {
   LayerChain chain = chain_of(2, "x");
   chain.names = {"<script>alert(1)</script>", "\"'&\x01\x1b[2J\x7f]]>--><!--"};
@@ -165,7 +165,7 @@ TEST(PlanPage, HostileNames) {
   }
 }
 
-// Each device of the cluster is drawn once in each drawing, up to 24 of them in a block.
+// Each device of the cluster is drawn once in each picture; here no block has more than 24.
 TEST(PlanPage, EveryDeviceIsDrawn) {
   for (const int32_t devices : {2, 8, 16, 64}) {
     const PlanReport report = report_of(
@@ -204,7 +204,7 @@ TEST(PlanPage, LargeClusters) {
   }
 }
 
-// Interleaved stages: the devices have several stages each, and are drawn once.
+// Interleaved stages: each device has several stages, but is drawn once.
 TEST(PlanPage, SeveralStagesOnADevice) {
   PlanReport report = report_of(chain_of(8, "layer "), cluster_of(kTwoNodes), 4);
   add_training(report);
@@ -225,17 +225,18 @@ TEST(PlanPage, SeveralStagesOnADevice) {
   EXPECT_NE(page.find("The plan for PyTorch"), std::string::npos);
 }
 
-// An arrow joins blocks whose devices have messages for each other.
+// An arrow joins two blocks whose devices send each other messages.
 TEST(MapLayout, ArrowsFollowTheMessages) {
   PlanReport report =
       report_of(chain_of(8, "layer "), cluster_of(R"({"devices": 4, "bandwidth_gbps":
                      [[0, 9, 1, 1], [9, 0, 1, 1], [1, 1, 0, 9], [1, 1, 9, 0]]})"),
                 8, {stage_of(0, 4, {0, 2}), stage_of(4, 8, {1, 3})});
   const Topology topology(report.problem, *report.cluster);
-  // With split rows all have messages for all: the slow link determines the time.
+  // With split rows, each device of a stage sends to each device of the next one, so the slow link
+  // determines the time.
   const MapArrow split = map_layout(report, topology, rows_split_mapping(report)).arrows.at(0);
   EXPECT_NE(split.from.region, split.to.region);
-  // Two equal pipelines have none over the slow link.
+  // Two equal pipelines send no messages over the slow link.
   add_training(report, true);
   const Mapping mapping = in_turn_mapping(report, *report.torch);
   const std::vector<MapArrow> arrows = map_layout(report, topology, mapping).arrows;
@@ -305,7 +306,8 @@ TEST(Topology, FindsPlaces) {
   EXPECT_EQ(places(R"({"devices": 1, "bandwidth_gbps": [[0]]})"), "0: no link; no link");
 }
 
-// More nodes than classes: the form in which such a cluster is read has a rate for each pair.
+// A cluster file with more nodes than there may be classes is read with a rate for each link within
+// a node.
 TEST(Topology, VeryManyNodes) {
   const Cluster cluster = cluster_of(
       R"({"devices": 8200, "bandwidth_gbps": {"inside": 25, "between": 3, "per_node": 2}})");
