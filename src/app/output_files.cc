@@ -11,7 +11,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// Whether both names are of the same file. Devices and pipes may be named twice.
+// Whether both paths lead to the same file. False for devices and pipes: they may be named twice.
 bool same_file(const std::string& one, const std::string& other) {
   std::error_code error;
   const fs::file_status status = fs::status(one, error);
@@ -32,7 +32,7 @@ OutputFiles::~OutputFiles() {
   files_.clear();
   for (size_t i = folders_.size(); i-- > 0;) {
     std::error_code ignored;
-    fs::remove(folders_[i], ignored);  // stays when something is in it
+    fs::remove(folders_[i], ignored);  // not removed if something is in it
   }
 }
 

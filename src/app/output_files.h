@@ -1,4 +1,4 @@
-// The files that a command writes: all of them, or none.
+// The files that a command writes. None gets its name before all are written.
 #pragma once
 
 #include <string>
@@ -11,9 +11,10 @@
 
 namespace tenuto {
 
-// Opens files, takes their content, and at the end gives all of them their names. Until then, or
-// when something fails, files that were there before stay as they are, no new file appears, and
-// folders that were made are removed. A device or a pipe gets its content in place at once.
+// Opens files, takes their content, and in finish() gives them their names one after the other. If
+// something fails before the first has its name, files that were there before stay as they are, no
+// new file appears, and the folders that were made are removed. Devices and pipes are written in
+// place at once.
 class OutputFiles {
  public:
   OutputFiles() = default;
@@ -21,12 +22,12 @@ class OutputFiles {
   OutputFiles& operator=(const OutputFiles&) = delete;
   ~OutputFiles();
 
-  // Opens a file, so that a name that cannot be written is known before a long computation. Does
-  // nothing for the empty name. Errors: those of OutputFile::create
+  // Opens a file. A command calls this before a long computation, to fail early if it cannot write
+  // the file. Does nothing for an empty path. Errors: those of OutputFile::create
   Status open(const std::string& path);
   // Makes a folder and all folders above it. Errors: Invalid/Job
   Status make_folder(const std::string& path);
-  // The content of a file; opens it when it is not open. Errors: those of OutputFile
+  // Adds content to a file; opens the file if it is not open. Errors: those of OutputFile
   Status write(const std::string& path, std::string_view text);
   // Gives all files their names. Errors: those of OutputFile
   Status finish();
@@ -35,15 +36,15 @@ class OutputFiles {
   OutputFile* find(const std::string& path);
 
   std::vector<std::pair<std::string, OutputFile>> files_;
-  std::vector<std::string> folders_;  // that were made, the highest first
+  std::vector<std::string> folders_;  // the folders that were made, the highest first
 };
 
-// A file that a flag names.
+// A flag, and the file that it names.
 struct NamedFile {
-  std::string flag, path;  // an empty path names none
+  std::string flag, path;  // empty path: no file
 };
 
-// Refuses output files that are among the input files, or that two flags name.
+// Refuses an output file that is also an input file, or that two flags name.
 //
 // Errors: Invalid/Call with both flags
 Status check_names(const std::vector<NamedFile>& inputs, const std::vector<NamedFile>& outputs);

@@ -76,7 +76,7 @@ struct Task {
   bool torch = false;   // and one that PyTorch runs
 };
 
-// The error of a search, with what would make the model fit.
+// Adds to the error of a search what would make the model fit.
 Error with_advice(Error error, const UnfitModel& model, Planner planner) {
   if (error.code != Code::Infeasible) return error;
   MemoryCase now;

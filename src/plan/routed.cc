@@ -284,8 +284,8 @@ Plan with_runners(const Plan& plan, std::vector<std::vector<WorkerId>> holders,
   return made;
 }
 
-// Groups that sum by the ring need two rounds more for each joiner; those with joiners of one stage
-// sum in two rounds instead, in which each member adds up its own part.
+// By the ring, a group needs two rounds more for each joiner. So a group of one stage that has
+// joiners sums by `direct` instead: in two rounds, in which each member adds up its own part.
 void sum_joined_directly(Schedule& schedule, const std::vector<std::vector<WorkerId>>& joiners) {
   if (schedule.all_reduce == kAutoAllReduce) return;  // a later plan would keep what is chosen here
   for (Group& group : schedule.groups) {
@@ -300,10 +300,10 @@ void sum_joined_directly(Schedule& schedule, const std::vector<std::vector<Worke
   }
 }
 
-// With a split backward, joiners that also run other stages sum the gradients of these first: those
-// of the joined stage may come late, if its workers are slow, and a worker makes one sum after the
-// other. Without a split backward, the gradients of the joined stage are complete before those of
-// the stages in front of it.
+// A worker makes one sum after the other, and the gradients of a joined stage may come late, if its
+// workers are slow. So with a split backward, joiners first sum the gradients of the other stages
+// that they run. Without a split backward, the gradients of the joined stage are complete before
+// those of the stages in front of it.
 void sum_joined_last(Schedule& schedule, const std::vector<std::vector<WorkerId>>& joiners) {
   for (size_t w = 0; w < schedule.lists.size(); ++w) {
     std::vector<Op>& list = schedule.lists[w];

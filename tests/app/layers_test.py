@@ -140,7 +140,7 @@ class Killed(Moves):
 
 class RealModel(Moves):
     """A GPT on the CPU. Which workers give layers follows from measured times, so a very busy
-    machine may break these tests. truth_test moves layers of the engine without a clock."""
+    machine may break these tests. In truth_test, layers move without measured times."""
     STEPS = 36
 
     def setUp(self):
@@ -158,7 +158,7 @@ class RealModel(Moves):
         self.add_fault(kind="slow-worker", worker="0.1", speed=0.15, at_step=4)
 
     def given(self, run):
-        """The workers that give layers away, in the order in which they begin to."""
+        """The workers that give layers away, in the order in which they begin."""
         return [donor for move in self.moves(run) for _, donor, _ in move]
 
     @long_case

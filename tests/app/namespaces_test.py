@@ -56,8 +56,8 @@ def names():
 
 class ProfiledCluster(Case):
     def test_every_link_has_a_rate_and_every_place_a_ring(self):
-        """Whether the places and the rates are the true ones is asked by bench/shaped_profile.py:
-        on a busy machine they are not."""
+        """On a busy machine, places and rates may be wrong; bench/shaped_profile.py checks whether
+        they are right."""
         cluster("up", 4, 400)
         self.addCleanup(cluster, "down")
         cluster("link", 0, 1, 80)
@@ -79,7 +79,7 @@ class ProfiledCluster(Case):
             rings.append(sum(members, []))
         self.assertEqual([ring["workers"] for ring in said["rings"]], rings)
         found = json.loads((self.folder / "cluster.json").read_text())
-        # A matrix of the places, or of the workers where no classes of links were found.
+        # A matrix of the places, or of the workers if no classes of links were found.
         self.assertIn(len(found["bandwidth_gbps"]), (len(members), 4))
         for one, row in enumerate(found["bandwidth_gbps"]):
             for other, rate in enumerate(row):

@@ -75,7 +75,7 @@ inline std::string refused(const PlanOptions& options, int code) {
   return it.errors.substr(std::min(start.size(), it.errors.size()));
 }
 
-// The sentence with which the command line itself refuses its arguments; empty when it takes them.
+// The sentence with which the command line refuses these arguments; empty if it accepts them.
 inline std::string refused_flags(std::vector<std::string> arguments) {
   CLI::App app("test", "tenuto");
   std::function<int()> action;

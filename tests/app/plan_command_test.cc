@@ -181,7 +181,7 @@ TEST_F(PlanCommand, SaysWhichStagesRecompute) {
   EXPECT_EQ(text.find(line) == text.rfind(line), false) << text;  // of both models of a step
 }
 
-// The constant of a pass is paid by each replica in full, the updates of its layers once a step.
+// Each replica takes the constant of a pass in full, and the updates of its layers once a step.
 TEST_F(PlanCommand, CountsConstantsAndUpdates) {
   const Scratch model("constants.json", R"({"rows": [1], "op_ms": 0.5, "layers": [
     {"name": "first", "forward_ms": [1], "backward_input_ms": [1], "backward_weight_ms": [1],
@@ -441,7 +441,7 @@ TEST_F(PlanCommand, KeepsWithinMemory) {
   EXPECT_GT(count[1], 20);
 }
 
-// The page is written as a whole or not at all, and then nothing is printed.
+// A page does not change what is printed. If it cannot be written, nothing is printed.
 TEST_F(PlanCommand, WritesAPage) {
   const Scratch page("plan.html", "before");
   PlanOptions drawn = options();

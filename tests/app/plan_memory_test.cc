@@ -1,4 +1,4 @@
-// tenuto plan: what a device keeps between steps, by the model file.
+// tenuto plan: the bytes that a device keeps between steps, as the model file says.
 #include <gtest/gtest.h>
 
 #include <optional>
@@ -11,8 +11,8 @@
 namespace tenuto {
 namespace {
 
-// Four equal layers of 3 ms, with these bytes of optimizer state; without a number, the key is left
-// out.
+// Equal layers of 3 ms, with these bytes of optimizer state; a layer without a number does not have
+// the key.
 std::string model_with(double parameters, const std::vector<std::optional<double>>& optimizer) {
   std::string layers;
   for (size_t i = 0; i < optimizer.size(); ++i) {
@@ -34,12 +34,12 @@ class PlanMemory : public testing::Test {
     PlanOptions options;
     options.model = model.path();
     options.cluster = cluster_.path();
-    options.cut.micros = 64;  // so many that several stages on a device gain less than they must
+    options.cut.micros = 64;  // so many that several stages on one device gain too little
     options.plan = plan_.path();
     return options;
   }
-  // The stages of both models of a step, "0-2 2-4" for two stages of two layers; "0-4x2" for one
-  // stage on two devices.
+  // The stages with split rows; then those with whole micro-batches in turn. "0-2 2-4": two stages
+  // of two layers; "0-4x2": one stage on two devices.
   std::string stages(double parameters, const std::vector<std::optional<double>>& optimizer) const {
     const Scratch model("memory.json", model_with(parameters, optimizer));
     const Json tree = planned(options(model));
@@ -63,8 +63,8 @@ class PlanMemory : public testing::Test {
                          "\"memory_bytes\": 170e6}"};
 };
 
-// Sums of 80 MB take longer than a pipeline fills and drains. Only the state of the first layer
-// differs: the second layer has no place beside it.
+// Summing 80 MB takes longer than filling and draining a pipeline, so there are two stages. If only
+// the first layer has a large state, the second one does not fit beside it.
 TEST_F(PlanMemory, MovesTheCut) {
   EXPECT_EQ(stages(20e6, {20e6, 20e6, 20e6, 20e6}), "0-2 2-4; 0-2 2-4");
   EXPECT_EQ(stages(20e6, {120e6, 20e6, 20e6, 20e6}), "0-1 1-4; 0-1 1-4");

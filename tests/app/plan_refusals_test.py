@@ -37,7 +37,7 @@ BEFORE = {
 READ = ("--chain", "in/two.chain", "--cluster", "in/pair.json")
 NO_CLUSTER = "matrix of 2 rows, one for each device, found a list of "
 
-# The file to write first, its content, the exit code, and the sentence; `tenuto plan` reads it.
+# Files that `tenuto plan` refuses with exit code 2: the name, the content, the sentence.
 MODELS = [
     ("nan.chain", "1 2 nan 4 b\n", "in/nan.chain:1:5: expected activation_bytes, bytes from 0 to "
      "9007199254740992, found 'nan'"),
@@ -80,8 +80,8 @@ CLUSTERS = [
     ("memory", cluster(memory_bytes="[1e9, -1]"), "in/memory: memory_bytes[1]: expected a number "
      "from 1 to 9007199254740992 (bytes), found -1"),
 ]
-# Models that do not fit: what is too large, the model, the cluster, flags, the sentence. The calls
-# behind them fit, as the sentence promises: each a cluster and flags in place of these.
+# Models that do not fit: what is too large, the model, the cluster, the flags, the sentence. Then
+# calls that fit, as the sentence promises: the cluster and the flags of each.
 NEAREST = ("no layout fits into memory, also not one whose stages run their forwards again before "
            "their backwards: in the nearest one, ")
 LARGE = ("layer 0 (wide) alone keeps 80000 bytes of weights, gradients and optimizer state, {} "
@@ -141,7 +141,7 @@ OUTPUTS = [
     (("--plan", "t/plan.json", "--to", "torch", "t"), 2,
      "--to torch t/plan.json: " + OWN.format("--plan writes")),
 ]
-# Plan files of `tenuto train`: the exit code, the sentence.
+# Plan files of `tenuto train`: the name, what is changed in a plan, the exit code, the sentence.
 PLANS = [
     ("none.json", None, 2, "cannot read in/none.json: No such file or directory"),
     ("other.json", lambda plan: {}, 2,

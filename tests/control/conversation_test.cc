@@ -36,7 +36,7 @@ const std::vector<Value> kSome = {{ValueKind::Activation, -1, {0}, {0}},
                                   {ValueKind::Total, 1, {2}, {}},
                                   {ValueKind::ClipDecision, -1, {0}, {}}};
 
-// A wait that lasts so long has failed, however busy the machine is.
+// A wait of this length has failed, even on a busy machine.
 constexpr Duration kLimit = std::chrono::minutes(3);
 
 // A plan of two workers, with this name of its order, as JSON.

@@ -1,5 +1,6 @@
-// Layers move, and at each point of the move each worker that has a part in it dies once, and the
-// coordinator is replaced once. decide_random_test.cc draws such faults; here none is left out.
+// Layers move, and in each play one fault comes at one point of the move: a worker dies, or the
+// coordinator is replaced. decide_random_test.cc draws such faults; the first test here leaves
+// none out.
 #include <gtest/gtest.h>
 
 #include <cstdio>
@@ -15,9 +16,9 @@ constexpr int64_t kPart = kSanitized ? 13 : 1;
 
 const WorkerId kCoordinator{-1};
 
-// Plays the run once for each of the victims, and each `every`-th point of the move at which its
-// fault makes a difference: each victim at points of its own if they are not all. A worker that
-// dies also returns in as many other plays. Returns the number of plays.
+// Plays the run for each victim and each `every`-th point of the move; if `every` is not 1, each
+// victim has points of its own. Skips a worker's death where it is the same as at a later point. A
+// worker dies for good in one play, and returns in another. Returns the number of plays.
 int64_t try_all(const MovingRun& run, const std::vector<WorkerId>& victims, int64_t every) {
   const MovingPlay calm = play_move(run, {});
   EXPECT_EQ(calm.fault, "");
@@ -44,19 +45,21 @@ int64_t try_all(const MovingRun& run, const std::vector<WorkerId>& victims, int6
   return plays;
 }
 
-// Workers 0 and 1 are pipeline 0, workers 2 and 3 pipeline 1. Worker 0 gives its second layer.
+// Workers 0 and 1 are pipeline 0, workers 2 and 3 pipeline 1. Worker 0 gives its second layer to
+// worker 1.
 TEST(DeathsInMoves, OneLayerAtEveryPoint) {
   const MovingRun run{.seed = 1, .moves = {{{1}, {0}, {1}}}};
   EXPECT_GT(try_all(run, {{0}, {1}, {2}, {3}, kCoordinator}, kPart), 1500 / kPart);
 }
 
-// The same towards the input, in another order of events, with a checkpoint of every version.
+// Worker 1 gives its first layer to worker 0, in another order of events, with a checkpoint of
+// every version. Every fifth point.
 TEST(DeathsInMoves, OneLayerTheOtherWay) {
   const MovingRun run{.seed = 2, .checkpoint_every = 1, .moves = {{{2}, {1}, {0}}}};
   EXPECT_GT(try_all(run, {{0}, {1}, {2}, {3}, kCoordinator}, 5 * kPart), 300 / kPart);
 }
 
-// Three stages: worker 0 gives a layer to worker 1, which gives one to worker 2.
+// Three stages: worker 0 gives a layer to worker 1, which gives one to worker 2. Every ninth point.
 TEST(DeathsInMoves, TwoLayersOfThreeWorkers) {
   const MovingRun run{.seed = 3, .stages = 3, .moves = {{{1}, {0}, {1}}, {{3}, {1}, {2}}}};
   const int64_t plays = try_all(run, {{0}, {1}, {2}, {3}, {4}, {5}, kCoordinator}, 9 * kPart);

@@ -17,13 +17,13 @@ namespace tenuto {
 
 // A run in which layers move once.
 struct MovingRun {
-  uint64_t seed = 0;  // of the order in which workers act and messages arrive
+  uint64_t seed = 0;  // decides in which order workers act and messages arrive
   int32_t stages = 2, pipelines = 2;
   int64_t checkpoint_every = 2;
   std::vector<LayerMove> moves;
 };
 
-// What a play came to.
+// The result of a play.
 struct MovingPlay {
   // The points of the move: from the proposal of the first plan until two steps have been committed
   // under the second one. -1: not reached.
@@ -32,7 +32,7 @@ struct MovingPlay {
   std::string fault;         // what went wrong; "" = nothing
 };
 
-// What is wrong at the end of a run in which every stage keeps a living holder.
+// What is wrong at the end of a run in which every stage keeps a living holder; "" = nothing.
 inline std::string fault_at_end(const World& world, int64_t steps) {
   if (!world.fault().empty()) return world.fault();
   const State& state = world.state();
@@ -57,12 +57,12 @@ inline std::string fault_at_end(const World& world, int64_t steps) {
   return "";
 }
 
-// Plays the run, with the fault if there is one. Every play with the same arguments is the same,
-// and up to the fault it is the play without it.
+// Plays the run, with the fault if there is one. Plays with the same arguments are equal. Before
+// the fault, a play equals the play without a fault.
 inline MovingPlay play_move(const MovingRun& run, const std::optional<DeathAt>& death,
                             Bug bug = Bug::None) {
-  constexpr int64_t kBegin = 1;      // the version from which on layers may move
-  constexpr int32_t kLimit = 60000;  // of moves of the world
+  constexpr int64_t kBegin = 1;      // layers move from this version on
+  constexpr int32_t kLimit = 60000;  // calls of World::move(), at most
   Random random(run.seed);
   Rules rules = rules_for(random, run.pipelines);
   rules.steps = death && death->returns ? 15 : 12;

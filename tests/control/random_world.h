@@ -78,8 +78,8 @@ class World {
     for (int32_t i = 0; i < limit && !state_.ending && !failed(); ++i) move(false);
   }
 
-  // Makes moves without faults, except Chances::death_at, until `done` or the run ends; `limit` at
-  // most. False if neither came.
+  // Makes up to `limit` moves without random faults, until `done` is true or the run ends. False if
+  // neither came.
   bool run_until(const std::function<bool()>& done, int32_t limit) {
     for (int32_t i = 0; i < limit; ++i) {
       if (state_.ending || failed() || done()) return true;
@@ -105,11 +105,11 @@ class World {
     return true;
   }
 
-  // The points of the play so far at which a fault may come. True: one at which a worker's death is
-  // the same as at a later one, so it only matters if the coordinator is replaced there.
+  // The points of the play so far at which a fault may come. True: only the replacement of the
+  // coordinator matters there; a worker's death would be the same as at a later point.
   const std::vector<bool>& points() const { return points_; }
 
-  // What a worker has of a stage; null: not the whole state, or nothing. The worker may have ended.
+  // What a worker has of a stage, even if it has ended; null if it does not have the whole state.
   const std::vector<int64_t>* content_of(WorkerId worker, StageId stage) const {
     return SimCrew::content_of(workers()[static_cast<size_t>(worker.value)], stage);
   }
@@ -148,7 +148,7 @@ class World {
  private:
   static constexpr int32_t kLayers = 2;        // of each worker, where layers move
   static constexpr int32_t kGathering = 3000;  // moves, at most, until the run begins
-  static constexpr int64_t kAway = 40;         // moves until a dead worker comes back
+  static constexpr int64_t kAway = 40;         // milliseconds until a dead worker comes back
 
   // Leaves one holder absent at the beginning in about half of the stages that have several.
   void leave_some_out(Rules& rules) {
@@ -400,9 +400,9 @@ class World {
     return true;
   }
 
-  // The play has reached the next point: after an event of a worker; or in a decision that is
-  // written down or told, before, between or after these. The fault comes if it is due here. True
-  // when the coordinator is to be replaced.
+  // The play has reached its next point: after an event of a worker; before a decision is written
+  // down, after that, or after the decision is told. If the fault is due here, a worker dies. True
+  // when the coordinator is to be replaced instead.
   bool pass(bool of_coordinator) {
     const auto& death = chances_.death_at;
     points_.push_back(of_coordinator);

@@ -37,7 +37,7 @@ class SimCrew {
   int64_t committed = 0;  // what the coordinator has committed
   std::string fault;      // the first rule that was broken
   int32_t received = 0, taken_back = 0, layers_received = 0;
-  int64_t events = 0;  // of all workers: something was heard, done or received
+  int64_t events = 0;  // of all workers: a worker heard, did or received something
 
   // A new process of the worker, with its first report under way.
   void start(size_t worker, int32_t incarnation) {

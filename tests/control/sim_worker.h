@@ -121,7 +121,7 @@ struct Chances {
   bool absent = false;   // some workers are not there at the beginning
   int64_t cut = 0;       // per mille of the moves: a link between two workers is cut
   int64_t layers = 0;    // per mille of the moves: a layer is to go to another worker
-  bool fine = false;     // each layer is a stage, though none moves by chance
+  bool fine = false;     // each layer is a stage, also if `layers` is 0
   std::optional<DeathAt> death_at = {};
 };
 

@@ -1,6 +1,6 @@
 // What a layer that moves costs beside the bytes of its state, on the virtual clock: a whole
-// cluster trains while the layer moves, and its steps end when the steps of a run without the move
-// do.
+// cluster trains while the layer moves, and the time of its steps is compared with that of a run
+// without the move.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -17,10 +17,10 @@
 namespace tenuto {
 namespace {
 
-// Steps in which the receiver also takes part in the updates: as few as the two changes of plan
-// allow in real runs, if the state is one part.
+// Steps in which the receiver takes part in the updates but does not run the layer yet. In real
+// runs, the two changes of plan take at least so many, and no more if the state is one part.
 constexpr int64_t kReceiving = 4;
-constexpr int64_t kSteps = 4;  // before and after these
+constexpr int64_t kSteps = 4;  // so many before these, and so many after
 constexpr WorkerId kSlow{1};
 
 // Three stages of four layers in each of two pipelines.
@@ -101,7 +101,7 @@ double cost_of(const Job& job, const LayerMove& move) {
   for (const Stage& stage : stages) holders.push_back(stage.holders);
   Plan during = with_joiners(with_update(before, false), receivers);
   Plan after = with_holders(before, holders);
-  during.dispatch = after.dispatch = Dispatch::Listed;  // no choice of an op needs the real clock
+  during.dispatch = after.dispatch = Dispatch::Listed;  // so that no op is chosen by the real clock
   EXPECT_TRUE(check(during).ok());
   EXPECT_TRUE(check(after).ok());
   const auto moving = run(job, {{before, kSteps}, {during, kReceiving}, {after, kSteps}});
@@ -119,7 +119,7 @@ double cost_of(const Job& job, const LayerMove& move) {
   return share;
 }
 
-// Messages take up to half as long as an op of a layer.
+// Latencies of up to half an op of a layer.
 TEST(MoveCost, IsAtMostATwentiethOfAStep) {
   for (const char* order : {"1f1b", "zb-h1"}) {
     for (const double latency : {0.0, 0.1, 0.5}) {
@@ -130,8 +130,8 @@ TEST(MoveCost, IsAtMostATwentiethOfAStep) {
   }
 }
 
-// While layers move, steps wait for the norm. So a run whose steps do not wait for it also pays
-// what waiting costs in these steps.
+// While layers move, steps wait for the norm. So a run whose other steps do not wait also pays for
+// the waiting in these steps.
 TEST(MoveCost, OfStepsAheadOfTheNormIsThatOfWaiting) {
   for (const char* order : {"1f1b", "zb-h1"}) {
     const Job job = job_of(order, "staggered", 0.5);

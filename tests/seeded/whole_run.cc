@@ -191,8 +191,8 @@ Rules rules_of(const Job& job, const Plan& plan, const RunDirectory& directory) 
   rules.survive = true;
   rules.directory = directory.path();
   rules.start_limit = rules.silence_limit = rules.stop_limit = rules.salvage_limit = kLong;
-  // Twice this long after two workers have lost each other, the coordinator takes their link for
-  // cut. No link is cut here, but on a busy machine the news of a death may be seconds late.
+  // When two workers have lost each other for twice this time, the coordinator decides that their
+  // link is cut. No link is cut here, but news of a death may be seconds late on a busy machine.
   rules.explain_limit = std::chrono::seconds(10);
   return rules;
 }

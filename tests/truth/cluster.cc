@@ -69,7 +69,7 @@ void connect_to_higher(Seat& seat, int32_t worker_count) {
   }
 }
 
-// Takes note of the ends of transfers while a step runs.
+// Notes which transfers end while a step runs.
 class TransferObserver : public StepObserver {
  public:
   explicit TransferObserver(Seat& seat) : seat_(seat) {}
@@ -89,7 +89,7 @@ StepInput input_of(const Seat& seat, const Plan& plan, int64_t step) {
   return input;
 }
 
-// Sends and receives the parts that are due before the step. `serial` numbers the plan in force.
+// Sends and receives the parts that are due before the step. `serial`: the number of the plan.
 void transfer(Seat& seat, const PlannedSteps& phase, int64_t serial, int64_t step) {
   std::vector<Joiner> receivers;
   for (const LayerMove& move : phase.moves) {

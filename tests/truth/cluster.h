@@ -31,18 +31,18 @@ ClusterResult run_cluster(const Job& job, const Plan& plan, int64_t first, int64
 ClusterResult run_cluster(const Job& job, int64_t first, int64_t last,
                           const std::vector<std::string>& resume, const std::string& directory);
 
-// The steps of a run under one plan.
+// A phase of a run: the steps under one plan.
 struct PlannedSteps {
   Plan plan;
   int64_t first = 0;  // the step from which the plan is in force
-  // Layers whose state goes from holders of the plan to holders that run nothing of them, in parts
-  // between these steps. The state must be whole when the phase ends, in several parts.
+  // Layers whose state moves in this phase, from a holder to a holder that does not run them. It is
+  // sent in parts between steps. There must be several parts, and all must arrive in this phase.
   std::vector<LayerMove> moves = {};
 };
 
-// Trains steps [first of the first phase, last) by the plans, one after the other,
-// and writes one shard per stage into `directory`. Workers hold what each plan says from its first
-// step on. Any failure ends the test program.
+// Trains the phases one after the other, up to step `last` (exclusive), and writes one shard per
+// stage into `directory`. From the first step of a phase on, workers hold the stages that its plan
+// gives them. Any failure ends the test program.
 ClusterResult run_phases(const Job& job, const std::vector<PlannedSteps>& phases, int64_t last,
                          const std::string& directory);
 

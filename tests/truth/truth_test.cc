@@ -43,7 +43,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// Sanitizers look for wrong uses of memory, which more steps of the same run would only repeat.
+// Sanitizers look for wrong uses of memory. More steps would only repeat them.
 constexpr int64_t kSteps = kSanitized ? 8 : 20;
 
 // Each test has its own folder, removed at its end.
@@ -218,8 +218,8 @@ TEST_F(Truth, ReproducibleSumsOfFineStages) {
   }
 }
 
-// A run in whose middle layers move, as docs/decisions/070 says: first the receivers also take part
-// in the updates and get the state in parts, then they run the layers.
+// A run in which layers move after some steps, as docs/decisions/070 says: first the receivers take
+// part in the updates and get the state in parts, then they run the layers.
 std::vector<PlannedSteps> moving(const Plan& plan, const std::vector<LayerMove>& moves) {
   std::vector<std::vector<WorkerId>> receivers(plan.stages.size()), holders;
   for (const LayerMove& move : moves) {
@@ -237,7 +237,7 @@ void expect_right(const std::vector<PlannedSteps>& phases) {
   for (const PlannedSteps& phase : phases) ASSERT_TRUE(check(phase.plan).ok());
 }
 
-// One pipeline: the bits of the plain run, with every optimizer and both kinds of update.
+// One pipeline: the same bits as the plain run, with every optimizer and both kinds of update.
 TEST_F(Truth, LayersThatMoveInARunAreBitwiseEqual) {
   for (const char* kind : {"adamw", "sgd"}) {
     Job own = job(1, 2, "zb-h1");
@@ -259,8 +259,8 @@ TEST_F(Truth, LayersThatMoveInARunAreBitwiseEqual) {
   }
 }
 
-// Several pipelines with reproducible sums: the bits of the run in which nothing moves, which are
-// within the bound of the plain run. Three workers move two layers at once.
+// Several pipelines with reproducible sums: the same bits as the run in which nothing moves. They
+// are within the bound around the plain run. Two layers move at once, between three workers.
 TEST_F(Truth, ReproducibleSumsWhileLayersMove) {
   Job own = job(2, 3, "1f1b");
   own.model.layers = 6;

@@ -50,7 +50,7 @@ class BottleneckRule {
   StageTerms terms_;
   int32_t in_flight_ = 0;
   double fixed_ = 0;           // the part of the stage's load that does not depend on its layers
-  std::vector<double> loads_;  // the rest, of the first layers on the stage's devices
+  std::vector<double> loads_;  // [l]: the part of the first l layers, on the stage's devices
   SlidingMinimum window_;
 };
 

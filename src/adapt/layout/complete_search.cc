@@ -218,7 +218,7 @@ class AllDrafts {
     const double time =
         problem_.cut(others.first) / (rest.devices * terms_.back().stage.replicas * fastest_);
     loads_.links.push_back({time, time});
-    const double pass = problem_.pass() / rest.fastest;  // of one stage at least
+    const double pass = problem_.pass() / rest.fastest;  // the rest has at least one stage
     loads_.stages.push_back({problem_.forward(others) / rest.speeds + pass,
                              problem_.backward(others) / rest.speeds + pass,
                              problem_.update({others.end, others.end}) / rest.fastest});

@@ -14,8 +14,8 @@ namespace {
 
 size_t at(int32_t index) { return static_cast<size_t>(index); }
 
-constexpr double kManyBytes = 1e18;  // more than any stage misses
-// Of many numbers of stages, some are tried.
+constexpr double kManyBytes = 1e18;  // more than the shortage of any stage
+// The number of stages to try after `count`: of large numbers, only some are tried.
 int32_t next_count(int32_t count) { return count + 1 + count / 16; }
 
 }  // namespace
@@ -39,18 +39,19 @@ FrugalLayouts::FrugalLayouts(const LayoutProblem& problem) : problem_(problem) {
   });
 }
 
-// Micro-batches in flight on a stage with so many stages behind it.
+// Micro-batches in flight on a stage that has `behind` stages behind it.
 int32_t FrugalLayouts::in_flight(int32_t behind, const MemoryCase& it) const {
   if (it.whole) return 1;
   return static_cast<int32_t>(std::min(problem_.settings().micros / it.rows, behind + 1.0));
 }
 
-// Of the device at a place of the order that begins with the additional ones.
+// The memory of device number `place`, if the additional devices come first and then devices_.
 double FrugalLayouts::memory(int32_t place, const MemoryCase& it) const {
   return problem_.memory(devices_[at(std::max(0, place - it.devices))]) + it.more;
 }
 
-// Compare held_bytes(). Never shrinks when layers are added at the end.
+// The memory that a stage needs on each device (see held_bytes). More layers at the end never need
+// less.
 double FrugalLayouts::need(Layers layers, int32_t in_flight, double replicas,
                            const MemoryCase& it) const {
   const double weights = problem_.parameters(layers);
@@ -63,13 +64,14 @@ double FrugalLayouts::need(Layers layers, int32_t in_flight, double replicas,
   return state + std::min(kept, (stash + in_flight * input) / sharing);
 }
 
-// The ends of the layers of each stage, each with as many as fit; empty when layers are left.
+// Gives each stage as many layers as fit. Returns where the layers of each stage end, or an empty
+// list if this is not possible for all layers.
 std::vector<int32_t> FrugalLayouts::ends(int32_t count, const MemoryCase& it) const {
   std::vector<int32_t> ends;
   const int32_t replicas = (problem_.device_count() + it.devices) / count;
   int32_t first = 0;
   for (int32_t n = 0; n < count; ++n) {
-    const int32_t behind = count - n - 1;  // stages, which need a layer each
+    const int32_t behind = count - n - 1;  // stages behind this one; each needs a layer
     const double limit = memory((n + 1) * replicas - 1, it);
     const auto fits = [&](int32_t end) {
       return need({first, end}, in_flight(behind, it), replicas, it) <= limit;
@@ -90,7 +92,7 @@ std::vector<int32_t> FrugalLayouts::ends(int32_t count, const MemoryCase& it) co
   return first == problem_.layer_count() ? ends : std::vector<int32_t>();
 }
 
-// The ends with the least it.more, which is set to about that.
+// The ends for the least `it.more` with which all layers fit. Sets it.more to about this value.
 std::vector<int32_t> FrugalLayouts::least_ends(int32_t count, MemoryCase& it) const {
   double low = -kManyBytes, high = kManyBytes;
   it.more = high;
@@ -141,7 +143,7 @@ NearestLayout FrugalLayouts::nearest(MemoryCase it) const {
   const int32_t most = std::min(problem_.layer_count(), problem_.device_count());
   for (int32_t count = 1; count <= most; count = next_count(count)) {
     if (best) {
-      // Only numbers of stages that need less than the best so far are looked at closely.
+      // Skip numbers of stages that need more memory than the best number so far.
       it.more = least;
       if (ends(count, it).empty()) continue;
     }

@@ -1,8 +1,8 @@
-// Layouts that need little memory, and whether a model fits into the devices at all.
+// Layouts that need little memory, and whether a model fits into the memory of the devices at all.
 //
-// The devices with the most memory come first, each stage has equally many of them, and takes as
-// many layers as fit. So a model that fits in another way may be told not to fit; but what is told
-// to fit does.
+// The devices with the most memory come first. Each stage has equally many devices, and takes as
+// many layers as fit. So fits() may be false for a model that fits in another way; but if it is
+// true, a layout fits.
 #pragma once
 
 #include <cstdint>
@@ -13,39 +13,39 @@
 
 namespace tenuto {
 
-// What memory must suffice for, compared with the problem as it is.
+// What is assumed when memory is checked. The defaults are the problem as it is.
 struct MemoryCase {
   bool recompute = false;  // stages that do not fit otherwise run their forwards again
   bool whole = false;    // replicas take whole micro-batches in turn, and one in flight is enough;
                          // else rows are split, and stage n of N holds min(micros, N - n)
   double more = 0;       // bytes that every device has in addition; may be negative
-  double rows = 1;       // share of its rows that a micro-batch has; the step keeps its rows
-  double optimizer = 1;  // share of what devices keep besides the weights now
-  int32_t devices = 0;   // in addition to those that there are, like the one with most memory
+  double rows = 1;       // factor of the rows of a micro-batch; a step keeps its number of rows
+  double optimizer = 1;  // factor of what devices keep besides the weights
+  int32_t devices = 0;   // additional ones, each like the one with the most memory
 };
 
-// The layout that misses least.
+// The layout whose largest shortage of memory is the smallest.
 struct NearestLayout {
   Layout layout;
-  MemoryShortage shortage;  // of the stage that misses most; missing may be 0 or negative
+  MemoryShortage shortage;  // the largest; `missing` may be 0 or negative
 };
 
 // "stage 0 of 2 (layers 0 to 3 on 4 devices) needs 400 bytes more than device 0 has".
 std::string shortage_text(const LayoutProblem& problem, const Layout& layout,
                           const MemoryShortage& shortage);
 
-// Asks for one problem.
+// Searches such layouts for one problem.
 class FrugalLayouts {
  public:
   // `problem` must outlive this.
   explicit FrugalLayouts(const LayoutProblem& problem);
 
-  // The layout of `count` stages without recomputation whose stage that misses most misses least.
+  // As nearest(), but with `count` stages and without recomputation.
   // Requires: 1 <= count <= min(layers, devices)
   Layout with_stages(int32_t count) const;
-  // Whether a layout of some number of stages fits.
+  // Whether a layout fits, with any number of stages.
   bool fits(const MemoryCase& it) const;
-  // The layout that misses least, of all numbers of stages. `it.more` and `it.devices` are ignored.
+  // The nearest layout with any number of stages. `it.more` and `it.devices` are ignored.
   NearestLayout nearest(MemoryCase it) const;
 
   // The device with the most memory, and the one with the least.

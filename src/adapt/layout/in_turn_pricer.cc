@@ -237,7 +237,7 @@ Duration InTurnPricer::least_step(const Layout& layout) const {
 // The larger of two times: all work on all devices, and one micro-batch on the fastest device.
 Duration InTurnPricer::lower_bound() const {
   const Layers all{0, problem_.layer_count()};
-  // A micro-batch passes through one stage at least.
+  // A micro-batch passes through at least one stage.
   const double work = stage_work(problem_, all, false, 1).both();
   double fastest = 0, together = 0;
   for (const Worker& worker : cluster_.workers) {

@@ -140,7 +140,7 @@ class BestSets {
   double between(int32_t r, int32_t q) const { return between_[at(r) * inside_.size() + at(q)]; }
   // The speed of r devices together, which all wait for the slowest one.
   double speed(int32_t r) const { return r * speed_[at(r - 1)]; }
-  // The slowest of r devices.
+  // The speed of the slowest of r devices.
   double slowest(int32_t r) const { return speed_[at(r - 1)]; }
   // The same as speed() for at most r devices.
   double fastest(int32_t r) const { return fastest_[at(r)]; }
@@ -291,7 +291,7 @@ class StageProgram {
     double reduction = 0;  // of a byte of parameters
     double update = 0;     // of a nanosecond of the update
     double step = 0;       // of the update, without those of the layers
-    double pass = 0;       // of all devices of the last stage: constant work of a forward
+    double pass = 0;       // constant work of a forward, on all devices of the last stage
   };
 
   size_t end_state(int32_t devices) const {

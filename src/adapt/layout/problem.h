@@ -22,9 +22,9 @@ struct LayoutSettings {
   int32_t micros = 1;        // micro-batches of a step
   bool half_duplex = false;  // both directions of a link share its rate
   double state_share = 4;    // bytes of weights, gradient and optimizer state that a device keeps,
-                             // for each byte of parameters (Adam in float32: 4), of layers that
-                             // `optimizer` does not know
-  std::vector<std::optional<Bytes>> optimizer = {};  // see LayerChain; empty, or of each layer
+                             // for each byte of parameters (Adam in float32: 4); for layers
+                             // without a value in `optimizer`
+  std::vector<std::optional<Bytes>> optimizer = {};  // see LayerChain; empty, or for each layer
 };
 
 // Half-open range of layers.
@@ -48,14 +48,14 @@ class LayoutProblem {
   // How the layout will be used.
   const LayoutSettings& settings() const { return settings_; }
 
-  // Added to each forward and to each backward of a stage, on a device of speed 1. With split rows
-  // each replica takes this time in full: it does not shrink with the rows.
+  // The time of each forward and each backward of a stage besides that of its layers, on a device
+  // of speed 1. Each replica takes it in full, also with split rows.
   double pass() const { return pass_; }
-  // Of the update of a stage with these layers, once a step, on a device of speed 1.
+  // The time of the update of a stage with these layers, once a step, on a device of speed 1.
   double update(Layers layers) const { return step_ + between(update_, layers); }
-  // False when pass() and update() are 0.
+  // False when pass() and the update() of all layers are 0.
   bool has_constants() const { return has_constants_; }
-  // False when no layer has a time of its own in update().
+  // Whether update() depends on the layers.
   bool layers_have_updates() const { return update_.back() > 0; }
 
   // Of a whole micro-batch on one device of speed 1, without pass().
@@ -63,7 +63,7 @@ class LayoutProblem {
   double backward(Layers layers) const { return between(backward_, layers); }
   double parameters(Layers layers) const { return between(parameters_, layers); }
   double stash(Layers layers) const { return between(stash_, layers); }
-  // Bytes of weights, gradients and optimizer state that each device keeps that has these layers.
+  // Bytes of weights, gradients and optimizer state on each device that has these layers.
   double state(Layers layers) const { return between(state_, layers); }
   // Bytes of a micro-batch that cross the cut before layer `layer`, in one direction; 0 at both
   // ends of the model.
@@ -134,7 +134,7 @@ inline StageWork stage_work(const LayoutProblem& problem, Layers layers, bool re
   return {forward, problem.backward(layers) + pass + (recompute ? forward : 0)};
 }
 
-// What counts of the devices of a stage when rows are split over them.
+// The devices of a stage, as far as they decide its load when rows are split over them.
 struct ReplicaTerms {
   double replicas = 0;  // how many there are
   double speed = 0;     // of the slowest

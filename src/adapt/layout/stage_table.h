@@ -27,7 +27,8 @@ namespace tenuto {
 inline constexpr double kRounding = 1e-11;
 inline constexpr double kUnreachable = std::numeric_limits<double>::infinity();
 
-// What loads count. For a whole step: the micro-batches, 1, and twice the micro-batches.
+// The factors of the parts of a load. For the load of a whole step: the number of micro-batches, 1,
+// and twice the number of micro-batches.
 struct LoadWeights {
   double work = 1;       // of a micro-batch on a stage
   double reduction = 1;  // of a stage, and its update
@@ -40,7 +41,7 @@ struct StageTerms {
   double work = 0;               // nanoseconds for each nanosecond of work
   double reduction = 0;          // nanoseconds of the all-reduce for each byte of parameters
   double update = 0;             // nanoseconds for each nanosecond of the update
-  double passes = 0;             // nanoseconds that a forward and a backward take with any layers
+  double passes = 0;             // nanoseconds of a forward and a backward without layers
   double memory = kUnreachable;  // of the device with the least
 };
 
@@ -63,9 +64,9 @@ class StageWalk {
   const std::vector<int32_t>& counts() const { return units_->counts(); }
   // Of the problem.
   const LayoutSettings& settings() const { return problem_->settings(); }
-  // The update of a stage, without those of its layers, on a device of speed 1.
+  // The time of a stage's update without the updates of its layers, on a device of speed 1.
   double step() const { return problem_->update({0, 0}); }
-  // A forward and a backward without layers, on a device of speed 1.
+  // The time of a forward and a backward without layers, on a device of speed 1.
   double passes() const { return 2 * problem_->pass(); }
   // Whether the walk goes from the last layer and the last unit to the first.
   bool from_end() const { return from_end_; }
@@ -73,7 +74,7 @@ class StageWalk {
   // [l]: of the first l layers of the walk.
   const std::vector<double>& work() const { return work_; }  // forward and backward
   const std::vector<double>& parameters() const { return parameters_; }
-  // [l]: the updates of the first l layers; empty when they take no time.
+  // [l]: the time of the updates of the first l layers; empty when no layer's update takes time.
   const std::vector<double>& updates() const { return updates_; }
   // [l]: bytes over the cut behind the first l layers, in one direction.
   const std::vector<double>& cut() const { return cut_; }
@@ -95,12 +96,12 @@ class StageWalk {
   // Nanoseconds for each byte that crosses between a stage with counts()[before] units that ends
   // behind the first `end` units, and the next stage of the walk, with counts()[after] units.
   double transfer(int32_t end, size_t before, size_t after) const;
-  // What of a stage's load does not depend on its layers: the passes of a micro-batch, and the
-  // update without those of the layers.
+  // The part of a stage's load that does not depend on its layers: passes() for each micro-batch,
+  // and step().
   double fixed_load(const StageTerms& terms, const LoadWeights& weights) const {
     return weights.work * terms.passes + weights.reduction * (terms.update * step());
   }
-  // Sets loads[l] to the rest of the load, of the first l layers of the walk.
+  // Sets loads[l] to the part of the load that the first l layers of the walk add.
   void loads_of_layers(const StageTerms& terms, const LoadWeights& weights,
                        std::vector<double>& loads) const;
   // The memory that each replica needs (stage_memory).

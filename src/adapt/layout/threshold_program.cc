@@ -81,7 +81,7 @@ class LatencyRule {
     return permits(stage) ? value + (time(stage.end) - time(stage.first)) + terms_.passes
                           : kUnreachable;
   }
-  // The stage's time is a difference of two sums and a constant, so the least value within the
+  // The stage's time is a constant plus a difference of two sums, so the least value within the
   // window does not depend on the stage's last layer.
   int32_t extend(Layers joined, int32_t first, const double* best, double* values) {
     window_.clear();
@@ -116,8 +116,8 @@ class LatencyRule {
   std::vector<int32_t> least_layers_;  // by units
   StageTerms terms_;
   int32_t in_flight_ = 0;
-  double limit_left_ = 0;      // of the limit, for what depends on the stage's layers
-  std::vector<double> loads_;  // of the first layers on the stage's devices
+  double limit_left_ = 0;      // of the limit, for the stage's layers
+  std::vector<double> loads_;  // [l]: of the first l layers, on the stage's devices
   SlidingMinimum window_;
 };
 

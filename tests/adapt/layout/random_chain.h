@@ -23,8 +23,8 @@ struct PlannedChain {
 PlannedChain random_chain(uint64_t seed, bool half_duplex);
 
 // The chain with times that do not shrink with the rows, of the same magnitude as those of the
-// layers: a constant for each pass, and updates of stages and layers; in a third of the cases each,
-// one of the two kinds takes no time.
+// layers: a constant for each pass, and updates of stages and layers. One third of the chains has
+// no constant, and another third has no updates.
 PlannedChain with_constants(PlannedChain chain, uint64_t seed);
 
 }  // namespace tenuto
