@@ -95,7 +95,7 @@ Result<Plan> make_plan_of_plan_file(const Job& job, const Shape& shape) {
   if (job.device.kind != "paced" && layers != shape.layers) {
     return Error{
         Code::Infeasible, Reach::Job,
-        cat(path, " is the plan of a model with ", layers, " layers, and the job's has ",
+        cat(path, " is the plan of a model with ", layers, " layers, but the job's model has ",
             shape.layers,
             job.model.kind == "gpt" ? " (embedding, blocks and head)" : " (hidden layers and head)",
             ": make a plan for this model")};

@@ -88,13 +88,13 @@ Status check_names(const std::vector<NamedFile>& inputs, const std::vector<Named
     if (path.empty()) continue;
     for (const NamedFile& input : inputs) {
       if (input.path.empty() || !same_file(path, input.path)) continue;
-      return invalid(cat(flag, " ", path, ": expected a file of its own, found the file that ",
-                         input.flag, " reads; give another name"));
+      return invalid(
+          cat(flag, " ", path, ": ", input.flag, " reads the same file; give another name"));
     }
     for (size_t j = 0; j < i; ++j) {
       if (outputs[j].path.empty() || !same_file(path, outputs[j].path)) continue;
-      return invalid(cat(flag, " ", path, ": expected a file of its own, found the file that ",
-                         outputs[j].flag, " writes; give another name"));
+      return invalid(
+          cat(flag, " ", path, ": ", outputs[j].flag, " writes the same file; give another name"));
     }
   }
   return ok();

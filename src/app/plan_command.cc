@@ -168,8 +168,9 @@ Result<PlanReport> best_cut(const Task& task, const ModelProfile& profile,
   }
   if (!best) {
     const int32_t rows = cuts.front().micro_rows;
-    refused->message = cat("with micro-batches of ", rows, rows == 1 ? " row" : " rows",
-                           ", the smallest of ", cuts.size(), " sizes: ", refused->message);
+    refused->message =
+        cat("with micro-batches of ", rows, rows == 1 ? " row" : " rows", " (the smallest of the ",
+            cuts.size(), " sizes that were tried), ", refused->message);
     return *refused;
   }
   best->cuts = std::move(all);
@@ -369,8 +370,10 @@ void add_plan_command(CLI::App& app, Chosen chosen) {
                       "full, or half: both directions of a link share its rate (full)");
   command->add_flag("--json", options->json, "one JSON object on stdout");
   path_flag(*command, "--out", options->out, "write the JSON object to this file, too");
-  path_flag(*command, "--html,--page", options->html,
-            "write a page that shows the stages over the devices and their links to this file");
+  path_flag(
+      *command, "--html,--page", options->html,
+      "write an HTML page to this file: which devices run which stages, and the links between "
+      "them");
   path_flag(*command, "--plan", options->plan,
             "write a plan with whole micro-batches in turn, which parallel.plan trains and\n"
             "tenuto simulate prices");

@@ -47,8 +47,8 @@ Result<Json> parse_json(std::string_view text, std::string_view source, const Js
     tree = Json::parse(text, watch);
   } catch (const Json::parse_error& fault) {
     return invalid(cat(source, ":", place_of(text, fault.byte), ": expected a ", form.what,
-                       " as JSON, found a fault of form (is the file cut off, or is a number not "
-                       "in the form of JSON?)"));
+                       " as JSON, found text that is not JSON (is the file cut off, or is a number "
+                       "written in another form?)"));
   } catch (const Json::exception&) {
     return invalid(cat(source, ": a number of the ", form.what, " is too large to be read"));
   }

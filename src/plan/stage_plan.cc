@@ -26,7 +26,8 @@ Status check_holders(const std::vector<Stage>& stages, const StageShape& shape) 
     if (holders.empty()) return invalid(cat("stage ", s, " has no holder: give it a worker"));
     if (holders.size() > at(shape.micros)) {
       return invalid(cat("stage ", s, " has ", holders.size(), " holders for ", shape.micros,
-                         " micro-batches: a holder without any does nothing; ask for more "
+                         shape.micros == 1 ? " micro-batch" : " micro-batches",
+                         ": a holder without a micro-batch does nothing; ask for more "
                          "micro-batches or fewer holders"));
     }
     for (const WorkerId holder : holders) {

@@ -159,9 +159,10 @@ Status add_trace(std::string_view text, std::string_view source, TraceSamples& s
   Listener listener;
   const bool whole = Json::sax_parse(text.begin(), text.end(), &listener);
   if (listener.fault_at > 0) {
-    return invalid(cat(source, ":", place_of(text, listener.fault_at),
-                       ": expected a trace as JSON, found a fault of form (is the file cut off, or "
-                       "still packed?)"));
+    return invalid(
+        cat(source, ":", place_of(text, listener.fault_at),
+            ": expected a trace as JSON, found text that is not JSON (is the file cut off, or "
+            "still packed?)"));
   }
   if (!listener.fault.empty()) return invalid(cat(source, ": ", listener.fault));
   CHECK(whole, "a parse ends early only with a fault");

@@ -208,7 +208,7 @@ Result<std::vector<int32_t>> depths_of(const Graph& graph, const std::string& so
   }
   if (ready.size() == graph.size()) return depth;
   return invalid(cat(source, ": expected a graph without cycles, found ", cycle_text(graph, left),
-                     "; take one of these edges out"));
+                     "; remove one of these edges"));
 }
 
 // Refuses a graph of several parts.

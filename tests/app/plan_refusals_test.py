@@ -50,15 +50,15 @@ MODELS = [
     ("idle.chain", "0 0 3 4 b\n", "in/idle.chain: expected a layer that takes time, found forward "
      "and backward times of 0 ms in every layer"),
     ("cycle.graph", "a" + NODE.format(1) + "b" + NODE.format(1) + "a -- b\nb -- a\n",
-     "in/cycle.graph: expected a graph without cycles, found a -> b -> a; take one of these edges "
-     "out"),
+     "in/cycle.graph: expected a graph without cycles, found a -> b -> a; remove one of these "
+     "edges"),
     ("apart.graph", "a" + NODE.format(1) + "b" + NODE.format(1),
      "in/apart.graph: expected a connected graph, found no way of edges between a and b; add the "
      "edge that is missing"),
     ("nan.graph", "a" + NODE.format("nan"), "in/nan.graph:1:11: expected forward_compute_time= "
      "with a number from 0 to 2305843009213.694, found 'forward_compute_time=nan'"),
-    ("cut.json", '{"rows": [1', "in/cut.json:1:12: expected a model as JSON, found a fault of form "
-     "(is the file cut off, or is a number not in the form of JSON?)"),
+    ("cut.json", '{"rows": [1', "in/cut.json:1:12: expected a model as JSON, found text that is "
+     "not JSON (is the file cut off, or is a number written in another form?)"),
 ]
 CLUSTERS = [
     ("empty", "", "in/empty: expected a cluster as JSON, found an empty file"),
@@ -75,17 +75,17 @@ CLUSTERS = [
      "number from 1e-09 to 1e+06 (gigabytes per second), found -1"),
     ("apart", cluster("[[0, 0], [0, 0]]"), "in/apart: bandwidth_gbps[0][1]: expected a number from "
      "1e-09 to 1e+06 (gigabytes per second; every two devices need a connection), found 0"),
-    ("nan", cluster("NaN"), "in/nan:1:34: expected a cluster as JSON, found a fault of form (is "
-     "the file cut off, or is a number not in the form of JSON?)"),
+    ("nan", cluster("NaN"), "in/nan:1:34: expected a cluster as JSON, found text that is not "
+     "JSON (is the file cut off, or is a number written in another form?)"),
     ("memory", cluster(memory_bytes="[1e9, -1]"), "in/memory: memory_bytes[1]: expected a number "
      "from 1 to 9007199254740992 (bytes), found -1"),
 ]
 # Models that do not fit: what is too large, the model, the cluster, the flags, the sentence. Then
 # calls that fit, as the sentence promises: the cluster and the flags of each.
-NEAREST = ("no layout fits into memory, also not one whose stages run their forwards again before "
-           "their backwards: in the nearest one, ")
+NEAREST = ("no layout fits into memory, not even with stages that run their forwards again before "
+           "their backwards: in the layout that lacks least, ")
 LARGE = ("layer 0 (wide) alone keeps 80000 bytes of weights, gradients and optimizer state, {} "
-         "more than device 0, which has the most memory, and a layer is never divided; ")
+         "more than the memory of device 0, which has the most; a layer cannot be divided; ")
 UNFIT = [
     ("a layer that no device has memory for", model(70000), cluster(memory_bytes=27e3),
      ("--micros", 8), NEAREST + "stage 0 of 2 (layer 0 on 1 device) needs 69000 bytes more than "
@@ -96,16 +96,16 @@ UNFIT = [
      NEAREST + "stage 0 of 2 (layer 0 on 1 device) needs 1000 bytes more than device 0 has; it "
      "would fit with 96000 bytes (93.75 KiB) of memory on each device, with micro-batches of at "
      "most 3 rows (--micro-rows), with 2 more devices like device 0, or with an optimizer that "
-     "keeps, gradients included, at most 6.90 bytes besides each byte of weights (now 7.00)",
+     "keeps, with the gradients, at most 6.90 bytes for each byte of weights (now 7.00)",
      [(cluster(memory_bytes=96e3), ("--micros", 8)),
       (cluster(memory_bytes=95e3), ("--micros", 8, "--micro-rows", 3)),
       (cluster('{"inside": 1, "between": 1, "per_node": 4}', 4, memory_bytes=95e3),
        ("--micros", 8))]),
     ("every number of rows", model(70000), cluster(memory_bytes=27e3), ("--rows", 8),
-     "with micro-batches of 1 row, the smallest of 3 sizes: " + NEAREST + "stage 0 of 2 (layer 0 "
-     "on 1 device) needs 57000 bytes more than device 0 has; " + LARGE.format(53000) + "it would "
-     "fit with 84000 bytes (82.03 KiB) of memory on each device, or with an optimizer that keeps, "
-     "gradients included, at most 1.30 bytes besides each byte of weights (now 7.00)",
+     "with micro-batches of 1 row (the smallest of the 3 sizes that were tried), " + NEAREST +
+     "stage 0 of 2 (layer 0 on 1 device) needs 57000 bytes more than device 0 has; " +
+     LARGE.format(53000) + "it would fit with 84000 bytes (82.03 KiB) of memory on each device, or "
+     "with an optimizer that keeps, with the gradients, at most 1.30 bytes for each byte of weights (now 7.00)",
      [(cluster(memory_bytes=84e3), ("--micros", 8, "--micro-rows", 1))]),
     ("another planner", model(70000), cluster(memory_bytes=90e3),
      ("--micros", 8, "--micro-rows", 2, "--planner", "data-parallel"),
@@ -114,16 +114,17 @@ UNFIT = [
      [(cluster(memory_bytes=90e3), ("--micros", 8, "--micro-rows", 2))]),
     ("whole micro-batches", json.dumps({"rows": [4], "layers": [WIDE]}),
      cluster(memory_bytes=90e3), ("--micros", 8, "--plan", "p"),
-     "no plan whose replicas take whole micro-batches in turn fits into memory, though split rows "
-     "do: in the nearest one, stage 0 of 1 (layer 0 on 2 devices) needs 6000 bytes more than "
-     "device 1 has; it would fit with 96000 bytes (93.75 KiB) of memory on each device, with "
-     "micro-batches of at most 2 rows (--micro-rows), or with an optimizer that keeps, gradients "
-     "included, at most 6.40 bytes besides each byte of weights (now 7.00)",
+     "no plan whose replicas take whole micro-batches in turn fits into memory, although a "
+     "layout that splits rows does: in the one that lacks least, stage 0 of 1 (layer 0 on 2 "
+     "devices) needs 6000 bytes more than device 1 has; it would fit with 96000 bytes (93.75 KiB) "
+     "of memory on each device, with micro-batches of at most 2 rows (--micro-rows), or with an "
+     "optimizer that keeps, with the gradients, at most 6.40 bytes for each byte of weights (now "
+     "7.00)",
      [(cluster(memory_bytes=90e3), ("--micros", 8)),
       (cluster(memory_bytes=90e3), ("--micros", 8, "--micro-rows", 2, "--plan", "/dev/null"))]),
 ]
 ALL_FILES = ("--plan", "p", "--html", "h", "--out", "o", "--to", "torch", "t")
-OWN = "expected a file of its own, found the file that {}; give another name"
+OWN = "{} the same file; give another name"
 # More flags of `tenuto plan`, the exit code, the sentence.
 OUTPUTS = [
     (("--plan", "none/p", "--out", "o"), 1, "cannot write none/p: No such file or directory"),
@@ -153,8 +154,8 @@ PLANS = [
                                       plan["stages"][1]]}, 3,
      "in/holders.json is refused: stage 0 must name different workers of 0 to 1 as its holders"),
     ("model.json", lambda plan: plan, 3,
-     "in/model.json is the plan of a model with 2 layers, and the job's has 4 (embedding, blocks "
-     "and head): make a plan for this model"),
+     "in/model.json is the plan of a model with 2 layers, but the job's model has 4 (embedding, "
+     "blocks and head): make a plan for this model"),
 ]
 
 
@@ -235,8 +236,9 @@ class PlanRefusals(Case):
                      "devices that the plan was made for", *price, "in/two.chain", "--cluster",
                      "in/one.json")
         self.job.write_text("[model]\nkind = \"gpt\"\nlayers = 2\n[data]\npaths = [\"in\"]\n")
-        self.refused(2, "tenuto schedule: stage 0 has 3 holders for 1 micro-batches: a holder "
-                     "without any does nothing; ask for more micro-batches or fewer holders",
+        self.refused(2, "tenuto schedule: stage 0 has 3 holders for 1 micro-batch: a holder "
+                     "without a micro-batch does nothing; ask for more micro-batches or fewer "
+                     "holders",
                      "schedule", "convert", "--holders", 3, "--layers", 2, "--micros", 1, "--to",
                      "json", "--out", "o")
         for name, change, code, sentence in PLANS:

@@ -227,7 +227,7 @@ class Refused(PlanRuns):
         self.write_plan_job(self.write_plan((2, 1), (3, 2), 4), device__kind="cpu",
                             data__paths=[self.write_text()], model__layers=2)
         found = self.train(expected=3)
-        self.assertIn("is the plan of a model with 5 layers, and the job's has 4 (embedding, "
+        self.assertIn("is the plan of a model with 5 layers, but the job's model has 4 (embedding, "
                       "blocks and head): make a plan for this model", found.errors)
 
 

@@ -154,8 +154,8 @@ TEST(StagePlan, RefusesStagesThatCannotBe) {
   EXPECT_EQ(refusal(stages, shape), "stage 1 is held by worker 4: expected workers 0 to 3");
   shape.micros = 1;
   EXPECT_EQ(refusal(stages_with({2, 2}), shape),
-            "stage 0 has 2 holders for 1 micro-batches: a holder without any does nothing; ask for "
-            "more micro-batches or fewer holders");
+            "stage 0 has 2 holders for 1 micro-batch: a holder without a micro-batch does nothing; "
+            "ask for more micro-batches or fewer holders");
 }
 
 }  // namespace

@@ -231,8 +231,8 @@ TEST(ClusterFile, RefusesWrongNumbers) {
 TEST(ClusterFile, RefusesWrongForm) {
   const std::string names = "devices, bandwidth_gbps, memory_bytes, speed, latency_ms, place";
   const std::string form =
-      ": expected a cluster as JSON, found a fault of form (is the file cut off, or is a number "
-      "not in the form of JSON?)";
+      ": expected a cluster as JSON, found text that is not JSON (is the file cut off, or is a "
+      "number written in another form?)";
   const std::vector<std::pair<std::string, std::string>> cases = {
       {"", " expected a cluster as JSON, found an empty file"},
       {" \n", " expected a cluster as JSON, found an empty file"},

@@ -221,7 +221,7 @@ TEST(ProfileGraph, ShortensALongCycle) {
   for (int i = 0; i < 20; ++i) text += cat("n", i, " -- n", (i + 1) % 20, "\n");
   EXPECT_EQ(refusal(text),
             " expected a graph without cycles, found n0 -> n1 -> n2 -> n3 -> n4 -> n5 -> n6 -> ... "
-            "-> n0; take one of these edges out");
+            "-> n0; remove one of these edges");
 }
 
 // A random graph without cycles: edges lead from lower to higher numbers, each node but the first

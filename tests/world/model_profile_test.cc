@@ -143,8 +143,8 @@ TEST(ModelProfile, RefusesWithThePlaceOfTheValue) {
   const std::vector<std::pair<std::string, std::string>> cases = {
       {"", " expected a model as JSON, found an empty file"},
       {"{\"rows\": [1],\n\"layers\": [}",
-       "2:12: expected a model as JSON, found a fault of form (is the file cut off, or is a number "
-       "not in the form of JSON?)"},
+       "2:12: expected a model as JSON, found text that is not JSON (is the file cut off, or is a "
+       "number written in another form?)"},
       {"{\"rows\": [1]}",
        " the key layers is missing; expected rows, layers, name, op_ms, "
        "tied_bytes"},

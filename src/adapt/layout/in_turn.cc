@@ -99,13 +99,16 @@ class InTurnSearch {
     it.recompute = it.whole = true;
     const FrugalLayouts frugal(problem);
     if (frugal.fits(it)) {
-      return {
-          Code::Infeasible, Reach::Job,
-          cat(what, " fits, of those that were tried: give more micro-batches, or more memory")};
+      return {Code::Infeasible, Reach::Job,
+              cat(what,
+                  " that was tried fits into memory: give more micro-batches, or devices with more "
+                  "memory")};
     }
     const NearestLayout nearest = frugal.nearest(it);
     return {Code::Infeasible, Reach::Job,
-            cat(what, " fits into memory, though split rows do: in the nearest one, ",
+            cat(what,
+                " fits into memory, although a layout that splits rows does: in the one that "
+                "lacks least, ",
                 shortage_text(problem, nearest.layout, nearest.shortage))};
   }
 

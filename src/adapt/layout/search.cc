@@ -118,8 +118,8 @@ class Search {
     it.recompute = true;
     const NearestLayout nearest = FrugalLayouts(problem_).nearest(it);
     return {Code::Infeasible, Reach::Job,
-            cat("no layout fits into memory, also not one whose stages run their forwards again "
-                "before their backwards: in the nearest one, ",
+            cat("no layout fits into memory, not even with stages that run their forwards again "
+                "before their backwards: in the layout that lacks least, ",
                 shortage_text(problem_, nearest.layout, nearest.shortage))};
   }
 

@@ -76,8 +76,8 @@ class Advice {
     return cat("; layer ", largest, " (", excerpt(model_.names[static_cast<size_t>(largest)]),
                ") alone keeps ", whole_bytes(state(largest)),
                " bytes of weights, gradients and optimizer state, ", whole_bytes(missing),
-               " more than device ", problem_.worker(device),
-               ", which has the most memory, and a layer is never divided");
+               " more than the memory of device ", problem_.worker(device),
+               ", which has the most; a layer cannot be divided");
   }
   double state(int32_t layer) const { return problem_.state({layer, layer + 1}); }
 
@@ -113,7 +113,8 @@ class Advice {
     }
     for (int64_t parts = 2; parts <= kMostParts; parts *= 2) {
       if (!fits(1.0 / static_cast<double>(parts))) continue;
-      return cat("micro-batches of 1/", parts, " of the rows (", parts, " times as many)");
+      return cat("micro-batches of 1/", parts, " of the rows, and ", parts,
+                 " times as many of them");
     }
     return std::nullopt;
   }
@@ -143,9 +144,9 @@ class Advice {
     const auto least = static_cast<int64_t>(100 * kLeastBeside);
     const auto less = least_of(0, now - least, [&](int64_t by) { return fits(now - by); });
     if (!less) return std::nullopt;
-    return cat("an optimizer that keeps, gradients included, at most ",
+    return cat("an optimizer that keeps, with the gradients, at most ",
                fixed(static_cast<double>(now - *less) / 100, 2),
-               " bytes besides each byte of weights (now ", fixed(beside / weights, 2), ")");
+               " bytes for each byte of weights (now ", fixed(beside / weights, 2), ")");
   }
 
   static int64_t whole_bytes(double bytes) { return static_cast<int64_t>(std::ceil(bytes)); }

@@ -188,7 +188,7 @@ class Drawer {
       out_ << written(box.right() - 8, box.y + 14, "end ink",
                       block.main ? cat(busiest ? "bottleneck, " : "", percent(busy),
                                        block.stages.size() == 1 ? " busy" : "")
-                                 : std::string("part of it"));
+                                 : std::string("part of the stage"));
     }
     for (size_t i = 0; i < block.lines.size(); ++i) {
       out_ << written(box.x + 8,
@@ -298,7 +298,7 @@ void write_map_legend(std::ostream& out) {
   sample(
       "<rect class=\"c0\" x=\"1\" y=\"1\" width=\"12\" height=\"14\"/><rect class=\"c1\" "
       "x=\"13\" y=\"1\" width=\"12\" height=\"14\"/>",
-      "a colour for each stage; after twelve stages they repeat");
+      "each stage has a colour; the colours repeat after twelve stages");
   sample(
       "<rect class=\"paper\" x=\"1\" y=\"1\" width=\"24\" height=\"14\"/><path class=\"hatch\" "
       "d=\"M3 15L11 1M11 15L19 1M19 15L25 4\"/>",
@@ -308,10 +308,9 @@ void write_map_legend(std::ostream& out) {
   sample("<rect class=\"block busiest\" x=\"2\" y=\"2\" width=\"22\" height=\"12\"/>",
          "bottleneck");
   sample("<path class=\"wire\" d=\"M0 8H26\"/>", "link between two places, with its rate");
-  sample(
-      "<path class=\"arrow\" d=\"M0 8H18\"/><path class=\"head\" d=\"M16 4L24 8L16 12z\"/>",
-      "activations of a micro-batch to the next stage, where the rate is slowest; gradients come "
-      "the same way back");
+  sample("<path class=\"arrow\" d=\"M0 8H18\"/><path class=\"head\" d=\"M16 4L24 8L16 12z\"/>",
+         "activations of a micro-batch to the next stage, between the two blocks with the lowest "
+         "rate; gradients take the same way back");
   out << "</div>\n";
 }
 

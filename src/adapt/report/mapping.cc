@@ -76,7 +76,8 @@ class InTurnFigures {
     if (memory > 0) {
       it.facts.push_back(cat("memory ", bytes_text(memory)));
     }
-    it.facts.push_back(cat(micros_text(n), held > 0 ? cat(", ", fixed(held, 1), " at once") : ""));
+    it.facts.push_back(
+        cat(micros_text(n), held > 0 ? cat(", ", fixed(held, 1), " in flight") : ""));
     if (const std::string sum = sum_text(n); !sum.empty()) it.facts.push_back(sum);
     if (stage.recompute) it.facts.push_back("recomputes");
     return it;
@@ -233,7 +234,7 @@ TextRows mapped_stage_rows(const PlanReport& report, const Mapping& mapping) {
     std::string facts;
     for (const std::string& fact : stage.facts) facts += cat(facts.empty() ? "" : "; ", fact);
     rows.push_back({cat(n), ranges_text(workers_of(report, stage.devices)), stage.layers,
-                    cat(percent(stage.busy), stage.busiest ? ", the most" : ""), facts});
+                    cat(percent(stage.busy), stage.busiest ? ", bottleneck" : ""), facts});
   }
   return rows;
 }
@@ -243,7 +244,7 @@ TextRows mapped_link_rows(const Mapping& mapping) {
   for (size_t n = 0; n < mapping.links.size(); ++n) {
     const MappedLink& link = mapping.links[n];
     rows.push_back({cat(n, "-", n + 1), bytes_text(link.bytes), link.time,
-                    cat(percent(link.busy), link.busiest ? ", the most" : "")});
+                    cat(percent(link.busy), link.busiest ? ", bottleneck" : "")});
   }
   return rows;
 }

@@ -72,14 +72,15 @@ class PageWriter {
   }
 
   void write_rows_split() {
-    out_ << "<h2>Rows split over replicas</h2>\n<p>In this drawing and its tables every replica "
+    out_ << "<h2>Rows split over replicas</h2>\n<p>In this picture and its tables every replica "
             "of a stage computes an equal part of each micro-batch. "
-         << (report_.training ? "Tenuto trains in the other way, which is drawn below."
-                              : "Tenuto trains whole micro-batches in turn: <code>--plan "
-                                "FILE</code> makes that plan and draws it here, too.")
+         << (report_.training
+                 ? "Tenuto trains whole micro-batches in turn; the picture below shows that plan."
+                 : "Tenuto trains whole micro-batches in turn: with <code>--plan "
+                   "FILE</code> this page also shows the plan for that.")
          << "</p>\n";
     const Mapping mapping = rows_split_mapping(report_);
-    write_picture("split", "Stages over the devices, rows split over replicas", mapping);
+    write_picture("split", "Stages and their devices, rows split over replicas", mapping);
     std::vector<Fact> facts = facts_of(report_);
     add_slow(facts);
     write_facts(facts);
@@ -97,11 +98,11 @@ class PageWriter {
   }
 
   void write_training() {
-    out_ << "<h2>Whole micro-batches in turn: the plan that trains</h2>\n<p>In this drawing and "
+    out_ << "<h2>Whole micro-batches in turn: the plan for training</h2>\n<p>In this picture and "
             "its tables each replica of a stage takes whole micro-batches. A device is busy while "
             "it runs forwards and backwards.</p>\n";
     const Mapping mapping = in_turn_mapping(report_, *report_.training);
-    write_picture("turn", "Stages over the devices, whole micro-batches in turn", mapping);
+    write_picture("turn", "Stages and their devices, whole micro-batches in turn", mapping);
     std::vector<Fact> facts = training_facts(report_);
     add_idle(mapping, facts);
     add_slow(facts);
@@ -113,7 +114,7 @@ class PageWriter {
     out_ << "<h2>The plan for PyTorch</h2>\n<pre>"
          << html(torch_text(*report_.torch, report_.torch_folder, *report_.training)) << "</pre>\n";
     const Mapping mapping = in_turn_mapping(report_, *report_.torch);
-    write_picture("torch", "Stages over the devices, equal pipelines for PyTorch", mapping);
+    write_picture("torch", "Stages and their devices, equal pipelines for PyTorch", mapping);
     write_mapping_tables(mapping);
   }
 
@@ -133,9 +134,8 @@ class PageWriter {
     return cat(counted(devices, "device"), " in ", counted(places, "place"),
                places > 1 ? cat(", ", rate_text(topology_.between_all()), " between places")
                           : std::string(),
-               report_.problem.settings().half_duplex
-                   ? "; both directions of a link share its rate"
-                   : "; rates are those of each direction, the slower one where they differ");
+               report_.problem.settings().half_duplex ? "; both directions of a link share its rate"
+                                                      : "; a rate is that of the slower direction");
   }
 
   void write_facts(const std::vector<Fact>& facts) {

@@ -43,11 +43,12 @@ std::string why_longer(const PricedLayout& longer, const PricedLayout& best) {
                best_rest = best.schedule.makespan - here.time;
   if (its.time - here.time >= rest - best_rest) {
     return cat("its ", name_of(its), " is busy for ", ms_text(its.time),
-               " ms of a step, here the busiest is so for ", ms_text(here.time), " ms");
+               " ms of a step; the busiest part of the chosen layout, for ", ms_text(here.time),
+               " ms");
   }
-  return cat("its pipeline fills, drains and waits for ", ms_text(rest),
-             " ms of a step besides the work of its busiest part, here for ", ms_text(best_rest),
-             " ms");
+  return cat("besides the work of its busiest part, its step has ", ms_text(rest),
+             " ms in which the pipeline fills, drains or waits; the chosen layout has ",
+             ms_text(best_rest), " ms");
 }
 
 std::vector<int32_t> numbers_of(const std::vector<WorkerId>& workers) {

@@ -343,8 +343,9 @@ TEST(LayoutSearch, SaysWhatIsMissingWhenNothingFits) {
   EXPECT_EQ(found.error().code, Code::Infeasible);
   EXPECT_EQ(found.error().reach, Reach::Job);
   EXPECT_EQ(found.error().message,
-            "no layout fits into memory, also not one whose stages run their forwards again before "
-            "their backwards: in the nearest one, stage 0 of 2 (layers 0 to 1 on 1 device) needs "
+            "no layout fits into memory, not even with stages that run their forwards again before "
+            "their backwards: in the layout that lacks least, stage 0 of 2 (layers 0 to 1 on 1 "
+            "device) needs "
             "200 bytes more than device 0 has");
 }
 
