@@ -105,7 +105,8 @@ UNFIT = [
      "with micro-batches of 1 row (the smallest of the 3 sizes that were tried), " + NEAREST +
      "stage 0 of 2 (layer 0 on 1 device) needs 57000 bytes more than device 0 has; " +
      LARGE.format(53000) + "it would fit with 84000 bytes (82.03 KiB) of memory on each device, or "
-     "with an optimizer that keeps, with the gradients, at most 1.30 bytes for each byte of weights (now 7.00)",
+     "with an optimizer that keeps, with the gradients, at most 1.30 bytes for each byte of "
+     "weights (now 7.00)",
      [(cluster(memory_bytes=84e3), ("--micros", 8, "--micro-rows", 1))]),
     ("another planner", model(70000), cluster(memory_bytes=90e3),
      ("--micros", 8, "--micro-rows", 2, "--planner", "data-parallel"),
