@@ -218,6 +218,9 @@ TEST_F(Truth, ReproducibleSumsOfFineStages) {
   }
 }
 
+// So many that a layer's state arrives: each step brings a part of it.
+constexpr int64_t kMovingSteps = 20;
+
 // A run in which layers move after some steps, as docs/decisions/070 says: first the receivers take
 // part in the updates and get the state in parts, then they run the layers.
 std::vector<PlannedSteps> moving(const Plan& plan, const std::vector<LayerMove>& moves) {
@@ -229,8 +232,8 @@ std::vector<PlannedSteps> moving(const Plan& plan, const std::vector<LayerMove>&
   move_layers(after, moves);
   for (const Stage& stage : after) holders.push_back(stage.holders);
   return {{plan, 0},
-          {with_joiners(with_update(plan, false), receivers), kSteps / 4, moves},
-          {with_holders(plan, holders), kSteps * 3 / 4}};
+          {with_joiners(with_update(plan, false), receivers), kMovingSteps / 4, moves},
+          {with_holders(plan, holders), kMovingSteps * 3 / 4}};
 }
 
 void expect_right(const std::vector<PlannedSteps>& phases) {
@@ -241,10 +244,11 @@ void expect_right(const std::vector<PlannedSteps>& phases) {
 TEST_F(Truth, LayersThatMoveInARunAreBitwiseEqual) {
   for (const char* kind : {"adamw", "sgd"}) {
     Job own = job(1, 2, "zb-h1");
+    own.steps = kMovingSteps;
     own.optimizer.kind = kind;
     std::vector<double> norms = run_plain(own).norms;
-    std::nth_element(norms.begin(), norms.begin() + kSteps / 2, norms.end());
-    own.optimizer.clip = norms[kSteps / 2];
+    std::nth_element(norms.begin(), norms.begin() + kMovingSteps / 2, norms.end());
+    own.optimizer.clip = norms[kMovingSteps / 2];
     const PlainResult plain = run_plain(own);
     for (const char* optimizer : {"barrier", "staggered"}) {
       SCOPED_TRACE(cat(kind, " ", optimizer));
@@ -253,7 +257,7 @@ TEST_F(Truth, LayersThatMoveInARunAreBitwiseEqual) {
       const WorkerId donor = fine.stages[1].holders[0];
       const std::vector<PlannedSteps> phases = moving(fine, {{{1}, donor, {1 - donor.value}}});
       expect_right(phases);
-      const ClusterResult run = run_phases(own, phases, kSteps, place("moving"));
+      const ClusterResult run = run_phases(own, phases, kMovingSteps, place("moving"));
       expect_same_bits(plain, run.losses, read_parameters(run.shards));
     }
   }
@@ -263,6 +267,7 @@ TEST_F(Truth, LayersThatMoveInARunAreBitwiseEqual) {
 // are within the bound around the plain run. Two layers move at once, between three workers.
 TEST_F(Truth, ReproducibleSumsWhileLayersMove) {
   Job own = job(2, 3, "1f1b");
+  own.steps = kMovingSteps;
   own.model.layers = 6;
   own.resilience.numerics = "reproducible";
   Job alone = own;
@@ -272,13 +277,13 @@ TEST_F(Truth, ReproducibleSumsWhileLayersMove) {
   for (const char* optimizer : {"barrier", "staggered"}) {
     SCOPED_TRACE(optimizer);
     own.parallel.optimizer = optimizer;
-    const ClusterResult still = run_cluster(own, 0, kSteps, {}, place("still"));
+    const ClusterResult still = run_cluster(own, 0, kMovingSteps, {}, place("still"));
     const Plan fine = with_fine_stages(plan_of(own)).value();
     const auto last_of = [&](WorkerId worker) { return stages_of(fine.stages, worker).back(); };
     const std::vector<PlannedSteps> phases =
         moving(fine, {{last_of({0}), {0}, {1}}, {last_of({1}), {1}, {2}}});
     expect_right(phases);
-    const ClusterResult run = run_phases(own, phases, kSteps, place("moving"));
+    const ClusterResult run = run_phases(own, phases, kMovingSteps, place("moving"));
     EXPECT_EQ(run.losses, still.losses);
     EXPECT_EQ(read_parameters(run.shards), read_parameters(still.shards));
     expect_within(spread, plain, run.losses, read_parameters(run.shards));
