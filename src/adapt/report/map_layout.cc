@@ -156,7 +156,8 @@ class Layouter {
     block.cells = {MapSizes::margin, MapSizes::band + 6 + lines * MapSizes::line, inner,
                    cells_height(block)};
     block.box.width = MapSizes::block;
-    // For each of its stages, an arrow may reach the block, and one may leave it.
+    // The block is high enough for one arrow that enters and one that leaves for each of its
+    // stages.
     const double arrows = kShift * static_cast<double>(block.stages.size());
     block.box.height = std::max(block.cells.bottom() + MapSizes::margin, arrows + 4);
   }
