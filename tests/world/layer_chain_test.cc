@@ -185,11 +185,11 @@ TEST(ProfileGraph, RefusesInOneSentence) {
        " expected a connected graph, found no way of edges between a and b; add the edge "
        "that is missing"},
       {one + two + "a -- b\nb -- a\n",
-       " expected a graph without cycles, found a -> b -> a; take one of "
-       "these edges out"},
+       " expected a graph without cycles, found a -> b -> a; remove one of "
+       "these edges"},
       {one + "a -- a\n",
-       " expected a graph without cycles, found a -> a; take one of these "
-       "edges out"},
+       " expected a graph without cycles, found a -> a; remove one of these "
+       "edges"},
       {one + "something else\n",
        "2:1: expected an edge, 'ID -- ID', or a node, 'ID -- DESCRIPTION -- "
        "forward_compute_time=..., backward_compute_time=..., activation_size=..., "
