@@ -15,6 +15,7 @@
 #include "base/quantile.h"
 #include "base/text.h"
 #include "runtime/worker.h"
+#include "transport/hello.h"
 
 namespace tenuto {
 namespace {
@@ -62,6 +63,8 @@ struct Report {
   int64_t latency = 0;  // ns; Pair: only the worker that sends the pings measures it
   double rate = 0;      // bytes/s of the messages that this worker received
   double spread = 0;
+  std::array<char, 192>
+      error{};  // why this worker measured nothing, up to the first 0; "" = it did
 };
 struct Go {
   int64_t bytes = 0;
@@ -77,6 +80,10 @@ template <class Form>
 std::span<std::byte> buffer_of(Form& form) {
   static_assert(std::is_trivially_copyable_v<Form>);
   return std::as_writable_bytes(std::span(&form, 1));
+}
+
+std::string text_of(const std::array<char, 192>& form) {
+  return {form.begin(), std::find(form.begin(), form.end(), '\0')};
 }
 
 // The transport calls of one measurement. The destructor waits until all of them have ended, but at
@@ -114,6 +121,15 @@ class Calls {
     const auto found = ended_.find(ticket);
     return found == ended_.end() ? Duration{} : found->second;
   }
+  // Waits until some call ends, and returns its ticket.
+  //
+  // Requires: some call has not ended
+  Result<Ticket> wait_any() {
+    const size_t before = ended_.size();
+    while (!failed_ && ended_.size() == before) hear();
+    if (failed_) return *failed_;
+    return latest_;
+  }
   // Waits until all calls have ended.
   Status wait_all() {
     while (!failed_ && !open_.empty()) hear();
@@ -132,6 +148,11 @@ class Calls {
   static std::string name_of(WorkerId place) {
     return place == kHub ? std::string("tenuto profile") : cat("worker ", place.value - 1);
   }
+  // What the transport says, without its name of the peer, which is the place and not the worker.
+  static std::string reason_of(const Error& error, WorkerId place) {
+    const std::string name = lost_error(place, "").message;
+    return error.message.substr(error.message.starts_with(name) ? name.size() : 0);
+  }
   void hear() {
     const Duration now = monotonic_clock().now();
     const auto done = mailbox_.wait(std::max(Duration::zero(), std::min(silence_, end_ - now)));
@@ -145,12 +166,14 @@ class Calls {
     const auto found = open_.find(report.ticket);
     if (!report.status.ok() && (found != open_.end() || report.ticket == kNoTicket)) {
       const WorkerId peer = found != open_.end() ? found->second : report.peer;
-      failed_ = Error{
-          Code::Disconnected, Reach::Worker,
-          cat(name_of(peer), " is lost while links are measured: ", report.status.error().message)};
+      failed_ =
+          Error{Code::Disconnected, Reach::Worker,
+                cat(name_of(peer),
+                    " is lost while links are measured: ", reason_of(report.status.error(), peer))};
     }
     if (found == open_.end()) return;
     ended_[report.ticket] = report.finish;
+    latest_ = report.ticket;
     open_.erase(found);
   }
 
@@ -159,6 +182,7 @@ class Calls {
   const Duration silence_, end_;
   std::map<Ticket, WorkerId> open_;
   std::map<Ticket, Duration> ended_;
+  Ticket latest_ = kNoTicket;  // the call that ended last
   std::optional<Error> failed_;
 };
 
@@ -406,11 +430,26 @@ class LinkHub::Round {
   Result<std::vector<Report>> run() {
     const int64_t round = hub_.rounds_++;
     std::vector<Report> reports(commands_.size());
+    std::map<Ticket, int32_t> awaited;  // the worker whose report a call receives
     Calls calls(hub_.transport_, hub_.mailbox_, kSilence, hub_.end_);
     for (int32_t w = 0; w < hub_.workers_; ++w) {
       calls.send(place_of({w}), tag_of(round, kCommand), bytes_of(of({w})));
       if (of({w}).task == Task::End) continue;
-      calls.recv(place_of({w}), tag_of(round, kReport), buffer_of(reports[static_cast<size_t>(w)]));
+      awaited[calls.recv(place_of({w}), tag_of(round, kReport),
+                         buffer_of(reports[static_cast<size_t>(w)]))] = w;
+    }
+    // Ends at the first worker that has measured nothing: others may wait for it.
+    while (!awaited.empty()) {
+      const auto ended = calls.wait_any();
+      if (!ended.ok()) return ended.error();
+      const auto found = awaited.find(ended.value());
+      if (found == awaited.end()) continue;
+      if (const std::string why = text_of(reports[static_cast<size_t>(found->second)].error);
+          !why.empty()) {
+        return Error{Code::Disconnected, Reach::Worker,
+                     cat("worker ", found->second, " could not measure its links: ", why)};
+      }
+      awaited.erase(found);
     }
     if (Status all = calls.wait_all(); !all.ok()) return all.error();
     return reports;
@@ -475,6 +514,27 @@ Status LinkHub::finish() {
   return told.ok() ? ok() : Status(told.error());
 }
 
+namespace {
+
+Report failed_report(const Error& error) {
+  Report report;
+  const size_t size = std::min(error.message.size(), report.error.size() - 1);
+  std::copy_n(error.message.begin(), size, report.error.begin());
+  return report;
+}
+
+// A worker that ended at once would close its wires to the others, which would then take it for the
+// worker that is lost, and might say so to the hub first.
+void wait_for_the_hub_to_leave(Mailbox& mailbox, Duration limit) {
+  const Duration until = monotonic_clock().now() + limit;
+  while (monotonic_clock().now() < until) {
+    const auto done = mailbox.wait(until - monotonic_clock().now());
+    if (!done.ok() || (!done.value().status.ok() && done.value().peer == kHub)) return;
+  }
+}
+
+}  // namespace
+
 Status serve_measuring(Transport& transport, Mailbox& mailbox, Duration silence) {
   for (int64_t round = 0;; ++round) {
     Command command;
@@ -484,11 +544,17 @@ Status serve_measuring(Transport& transport, Mailbox& mailbox, Duration silence)
       if (!came.ok()) return came.error();
     }
     if (command.task == Task::End) return ok();
-    const auto report = Probe(transport, mailbox, silence, round, command).run();
-    if (!report.ok()) return report.error();
-    Calls calls(transport, mailbox, silence);
-    calls.send(kHub, tag_of(round, kReport), bytes_of(report.value()));
-    if (Status sent = calls.wait_all(); !sent.ok()) return sent;
+    const auto measured = Probe(transport, mailbox, silence, round, command).run();
+    const Report report = measured.ok() ? measured.value() : failed_report(measured.error());
+    {
+      Calls calls(transport, mailbox, silence);
+      calls.send(kHub, tag_of(round, kReport), bytes_of(report));
+      if (Status sent = calls.wait_all(); !sent.ok()) return sent;
+    }
+    if (!measured.ok()) {
+      wait_for_the_hub_to_leave(mailbox, silence);
+      return measured.error();
+    }
   }
 }
 

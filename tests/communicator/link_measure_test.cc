@@ -20,7 +20,7 @@ constexpr Duration kLimit = std::chrono::seconds(120);
 // A hub and its workers, one thread each.
 class Measured {
  public:
-  // `at_once(place)`: what the thread of a worker does instead of its part; empty = nothing.
+  // `instead(place)`: what the thread of a worker does instead of its part; empty = nothing.
   explicit Measured(int32_t workers, std::function<bool(int32_t place)> instead = nullptr)
       : workers_(workers), said_(static_cast<size_t>(workers) + 1) {
     hub_ = wire_of(0, mailbox_);
@@ -105,13 +105,17 @@ TEST(LinkMeasure, MeasuresAllPairsAndRings) {
   }
 }
 
+// The hub names the worker that was lost first, whoever tells it, and not one that ended because of
+// it.
 TEST(LinkMeasure, ALostWorkerEndsIt) {
-  Measured measured(3, [&](int32_t place) { return place == 2; });
-  LinkHub hub = measured.hub();
-  const auto table = hub.measure_pairs();
-  ASSERT_FALSE(table.ok());
-  EXPECT_NE(table.error().message.find("worker 1 is lost"), std::string::npos)
-      << table.error().message;
+  for (int32_t repeat = 0; repeat < 50; ++repeat) {
+    Measured measured(3 + repeat % 2, [&](int32_t place) { return place == 2; });
+    LinkHub hub = measured.hub();
+    const auto table = hub.measure_pairs();
+    ASSERT_FALSE(table.ok());
+    EXPECT_NE(table.error().message.find("worker 1 is lost"), std::string::npos)
+        << table.error().message;
+  }
 }
 
 TEST(LinkMeasure, TheEndOfTheTimeEndsIt) {
