@@ -178,9 +178,10 @@ class Join(Returning):
         return LEARNS in next(reason for reason in since() if LEARNS in reason or KNOWS in reason)
 
     def test_joiner_and_donor_die_in_the_state_transfer(self):
-        # The first part has 1 MiB, later ones more or less: the transfer takes several steps.
-        self.write_job(job__steps=100000, device__parameter_bytes=1 << 23, parallel__pipelines=3,
-                       job__checkpoint_every=0)
+        # The first part has 1 MiB, later ones more or less: the transfer takes several steps. Under
+        # sanitizers, a step with a state of 8 MiB takes a second.
+        self.write_job(job__steps=100000, parallel__pipelines=3, job__checkpoint_every=0,
+                       device__parameter_bytes=1 << (22 if SANITIZED else 23))
         run = self.start()
         run.wait_for_steps(2)
         deaths, transfers = 3, 2
@@ -207,7 +208,7 @@ class Join(Returning):
         last = max(at for at, reason in enumerate(self.told(run, "join")) if LEARNS in reason)
         run.wait_until(lambda: any(KNOWS in reason for reason in self.told(run, "join")[last:]),
                        f"'{KNOWS}' after the last transfer")
-        run.wait_for_steps(len(run.metrics()) + 10)
+        run.wait_for_steps(len(run.metrics()) + 5)
         self.stop(run)
         self.assert_as_undisturbed(run)
         self.assertEqual(len(self.told(run, "death")), deaths)
