@@ -96,7 +96,7 @@ int job_seeds(const fs::path& folder) {
 // facts.
 int report_seeds(const fs::path& folder) {
   Report report{.worker = {1}, .sequence = 3, .term = 1, .epoch = 1, .phase = Phase::Running};
-  bool written = put(folder / "report" / "first", to_wire(report, {}).SerializeAsString());
+  bool written = put(folder / "report" / "first", to_wire(report).SerializeAsString());
   StepSummary step{.step = 0, .start_ns = 1000, .finish_ns = 5000};
   step.losses = {{{0}, 1.5}, {{1}, 2.5}};
   step.evaluation = {{0, 3.5}};
@@ -106,7 +106,7 @@ int report_seeds(const fs::path& folder) {
   report.steps = {step};
   report.version = 1;
   report.shards = {{1, "stage-1.safetensors", 100, "0badcafe"}};
-  written &= put(folder / "report" / "step", to_wire(report, {}).SerializeAsString());
+  written &= put(folder / "report" / "step", to_wire(report).SerializeAsString());
   report.phase = Phase::Frozen;
   report.resumes = true;
   StepInventory held{.step = 0, .attempt = 1};
@@ -117,7 +117,7 @@ int report_seeds(const fs::path& folder) {
   report.repairs = {{1, {0}, 7, 12345}};
   report.failure = "it broke";
   report.failure_code = Code::Timeout;
-  written &= put(folder / "report" / "trouble", to_wire(report, {}).SerializeAsString());
+  written &= put(folder / "report" / "trouble", to_wire(report).SerializeAsString());
   Facts facts{.run = "1f", .term = 2, .epoch = 3, .committed = 4, .members = {{0}, {2}}};
   facts.incarnations = {0, 1};
   facts.plan_name = "3-2";

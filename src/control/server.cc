@@ -13,6 +13,7 @@
 
 #include "base/text.h"
 #include "ir/text.h"
+#include "protocol/credentials.h"
 #include "protocol/message.grpc.pb.h"
 #include "protocol/message_size.h"
 #include "protocol/quiet.h"
@@ -22,6 +23,14 @@ namespace tenuto {
 namespace {
 
 constexpr int kNoLimit = -1;  // for gRPC
+// The most calls that one connection may have under way; a worker and a command have one each.
+constexpr int kMostCallsOfAConnection = 16;
+// The most questions that are read or answered at the same time; others wait unread.
+constexpr size_t kMostQuestions = 256;
+// A connection must have become one of gRPC after this time...
+constexpr int kHandshakeMs = 5'000;
+// ... and is closed after so long a time without a call.
+constexpr int kIdleMs = 30'000;
 // Time for the last instructions to leave when the server ends.
 constexpr std::chrono::milliseconds kFarewell{200};
 
@@ -30,9 +39,9 @@ struct Stream;
 struct Asking;
 
 // What has happened when the queue yields a token. Opened, Read, Written, Finished: this call of a
-// stream has ended. Asked, Answered: this call of a question has ended. Told: there is something to
-// write.
-enum class Happening : uint8_t { Opened, Read, Written, Finished, Told, Asked, Answered };
+// stream has ended. Called, Asked, Answered: somebody wants to ask, the question has been read, or
+// its answer has been sent. Told: there is something to write.
+enum class Happening : uint8_t { Opened, Read, Written, Finished, Told, Called, Asked, Answered };
 struct Token {
   Stream* stream;  // null for Told and questions
   Happening happening;
@@ -44,9 +53,10 @@ struct Asking {
   int64_t id = 0;
   grpc::ServerContext context;
   wire::Question question;
-  grpc::ServerAsyncResponseWriter<wire::Answer> writer{&context};
+  grpc::ServerAsyncReader<wire::Answer, wire::Question> call{&context};
   std::optional<std::pair<std::string, std::string>> reply;  // to be sent: text, failure
-  Token asked{nullptr, Happening::Asked, this}, answered{nullptr, Happening::Answered, this};
+  Token called{nullptr, Happening::Called, this}, asked{nullptr, Happening::Asked, this},
+      answered{nullptr, Happening::Answered, this};
 };
 
 // One worker's stream. Lives until none of its calls is pending.
@@ -104,6 +114,9 @@ class GrpcServer : public Server {
     grpc::ServerBuilder builder;
     int port = 0;
     builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
+    builder.AddChannelArgument(GRPC_ARG_MAX_CONCURRENT_STREAMS, kMostCallsOfAConnection);
+    builder.AddChannelArgument(GRPC_ARG_SERVER_HANDSHAKE_TIMEOUT_MS, kHandshakeMs);
+    builder.AddChannelArgument(GRPC_ARG_MAX_CONNECTION_IDLE_MS, kIdleMs);
     builder.SetMaxReceiveMessageSize(static_cast<int>(kMostReport));
     builder.SetMaxSendMessageSize(kNoLimit);
     builder.AddListeningPort(settings_.listen, credentials_of(settings_.tls.get()), &port);
@@ -183,36 +196,36 @@ class GrpcServer : public Server {
                              &stream->opened);
   }
 
-  // Gets ready for the next question. Lock held, or not yet serving.
+  // Gets ready for the next question, if there are not too many. Lock held, or not yet serving.
   void listen_for_question() {
-    if (closing_) return;
+    if (closing_ || listening_ || askings_.size() >= kMostQuestions) return;
+    listening_ = true;
     askings_.push_back(std::make_unique<Asking>());
     Asking* asking = askings_.back().get();
     asking->id = ++last_question_;
-    service_.RequestAsk(&asking->context, &asking->question, &asking->writer, queue_.get(),
-                        queue_.get(), &asking->asked);
+    service_.RequestAsk(&asking->context, &asking->call, queue_.get(), queue_.get(),
+                        &asking->called);
   }
 
   // True when the coordinator has to answer.
   bool handle_question(const Token& token, bool succeeded) {
     Asking& asking = *token.asking;
-    if (token.happening == Happening::Answered || !succeeded) {
-      std::erase_if(askings_, [&](const auto& of) { return of.get() == &asking; });
-      return false;
-    }
+    if (token.happening == Happening::Called) listening_ = false;
+    const bool over = token.happening == Happening::Answered || !succeeded;
+    if (over) std::erase_if(askings_, [&](const auto& of) { return of.get() == &asking; });
     listen_for_question();
-    wire::Report stranger;  // checked like a worker, except for its number
-    stranger.set_job(asking.question.job());
-    stranger.set_token(asking.question.token());
-    stranger.set_protocol(asking.question.protocol());
-    const std::string refusal =
-        refusal_of(stranger, {settings_.job, settings_.token}, settings_.worker_count);
+    if (over) return false;
+    if (token.happening == Happening::Asked) {
+      questions_.push_back({asking.id, asking.question.text()});
+      return true;
+    }
+    const std::string refusal = refusal_of(asking.context, expected_);
     if (!refusal.empty()) {
       reply(asking, "", refusal);
-      return false;
+    } else if (!closing_) {
+      asking.call.Read(&asking.question, &asking.asked);
     }
-    questions_.push_back({asking.id, asking.question.text()});
-    return true;
+    return false;
   }
 
   // Lock held.
@@ -221,7 +234,7 @@ class GrpcServer : public Server {
     wire::Answer answer;
     answer.set_text(text);
     answer.set_failure(failure);
-    asking.writer.Finish(answer, grpc::Status::OK, &asking.answered);
+    asking.call.Finish(answer, grpc::Status::OK, &asking.answered);
   }
 
   void serve() {
@@ -254,7 +267,7 @@ class GrpcServer : public Server {
       case Happening::Opened:
         if (succeeded) {
           open_next();
-          read(stream);
+          greet(stream);
         }
         break;
       case Happening::Read:
@@ -266,6 +279,7 @@ class GrpcServer : public Server {
         break;
       case Happening::Finished:
       case Happening::Told:
+      case Happening::Called:
       case Happening::Asked:
       case Happening::Answered:
         break;
@@ -274,6 +288,14 @@ class GrpcServer : public Server {
       std::erase_if(streams_, [&](const auto& of) { return of.get() == &stream; });
     }
     return news;
+  }
+
+  // Reads nothing from a process that does not belong to the job.
+  void greet(Stream& stream) {
+    const std::string refusal = refusal_of(stream.context, expected_);
+    if (refusal.empty()) return read(stream);
+    refuse(stream, {refusal});
+    hung_up(stream);
   }
 
   void read(Stream& stream) {
@@ -299,10 +321,11 @@ class GrpcServer : public Server {
   }
 
   Refusal refusal_in(const Stream& stream) {
-    const Credentials expected{settings_.job, settings_.token};
-    const std::string refusal = refusal_of(stream.incoming, expected, settings_.worker_count);
-    if (!refusal.empty()) return {refusal};
     const int32_t worker = stream.incoming.worker();
+    if (worker < 0 || worker >= settings_.worker_count) {
+      return {cat("there is no worker ", worker, " in job '", settings_.job, "': it has ",
+                  settings_.worker_count, ", numbered from 0")};
+    }
     if (stream.last && stream.last->worker.value != worker) {
       return {cat("worker ", stream.last->worker, " sent a report as worker ", worker)};
     }
@@ -403,6 +426,7 @@ class GrpcServer : public Server {
   }
 
   const ServerSettings settings_;
+  const Credentials expected_{settings_.job, settings_.token};
   const std::function<void()> wake_;
   std::string address_;
   wire::Coordinator::AsyncService service_;
@@ -417,6 +441,7 @@ class GrpcServer : public Server {
   std::vector<std::unique_ptr<Asking>> askings_;
   std::vector<Question> questions_;  // not yet taken
   int64_t last_question_ = 0;
+  bool listening_ = false;  // for the next question
   std::optional<Instruction> instruction_;
   std::string plan_;       // of the newest serial
   std::string rest_plan_;  // of instruction_->rest

@@ -14,6 +14,7 @@
 #include "base/text.h"
 #include "ir/text.h"
 #include "protocol/connect.h"
+#include "protocol/credentials.h"
 #include "protocol/message.grpc.pb.h"
 #include "protocol/message_size.h"
 #include "protocol/quiet.h"
@@ -187,6 +188,7 @@ class GrpcClient : public Client {
       context_ = &context;
       fresh_ = true;  // this coordinator may have heard nothing yet
     }
+    show({settings_.job, settings_.token}, settings_.self, context);
     const auto stub = wire::Coordinator::NewStub(channel);
     const auto stream = stub->Converse(&context);
     bool over = false;
@@ -207,7 +209,6 @@ class GrpcClient : public Client {
 
   // `over`: guarded by the mutex.
   void write(Stream& stream, const bool& over) {
-    const Credentials credentials{settings_.job, settings_.token};
     while (true) {
       wire::Report message;
       {
@@ -218,7 +219,7 @@ class GrpcClient : public Client {
         if (!fresh_ && leaving_) break;  // the last report has been sent
         if (monotonic_clock().now() - heard_at_ > settings_.silence_limit) break;
         fresh_ = false;
-        message = to_wire(report_, credentials);
+        message = to_wire(report_);
         message.set_instance(instance_);
         message.set_term(told_ ? told_->instruction.directive.term : 0);
       }
@@ -316,13 +317,13 @@ Result<std::string> ask_coordinator(const std::string& address, const std::strin
   const auto stub = wire::Coordinator::NewStub(channel_to(address, tls));
   grpc::ClientContext context;
   context.set_deadline(std::chrono::system_clock::now() + limit);
+  show({job, token}, {}, context);
   wire::Question question;
-  question.set_job(job);
-  question.set_token(token);
-  question.set_protocol(kProtocol);
   question.set_text(text);
   wire::Answer answer;
-  const grpc::Status status = stub->Ask(&context, question, &answer);
+  const auto asking = stub->Ask(&context, &answer);
+  asking->WriteLast(question, grpc::WriteOptions());
+  const grpc::Status status = asking->Finish();
   if (!status.ok()) {
     return Error{Code::Disconnected, Reach::Job,
                  cat("the coordinator of job '", job, "' at ", address, " does not answer (",

@@ -5,7 +5,8 @@
 
 namespace tenuto {
 
-// A report: the most that a worker, or a peer that has not shown the token yet, may send at once.
+// A report, or the question of a command: the most that a process that has shown the token may send
+// at once.
 inline constexpr int64_t kMostReport = int64_t{64} << 20;
 // The events of a traced step are the longest part of a report: the rest gets a quarter.
 inline constexpr int64_t kMostTraceText = kMostReport / 4 * 3;

@@ -175,23 +175,10 @@ std::vector<Value> read_values(const Runs& from) {
   return values;
 }
 
-// Compares in a time that does not depend on how much of the text is right.
-bool same_secret(const std::string& left, const std::string& right) {
-  if (left.size() != right.size()) return false;
-  unsigned difference = 0;
-  for (size_t i = 0; i < left.size(); ++i) {
-    difference |= static_cast<unsigned char>(left[i]) ^ static_cast<unsigned char>(right[i]);
-  }
-  return difference == 0;
-}
-
 }  // namespace
 
-wire::Report to_wire(const Report& report, const Credentials& credentials) {
+wire::Report to_wire(const Report& report) {
   wire::Report to;
-  to.set_job(credentials.job);
-  to.set_token(credentials.token);
-  to.set_protocol(kProtocol);
   to.set_worker(report.worker.value);
   to.set_incarnation(report.incarnation);
   to.set_sequence(report.sequence);
@@ -269,27 +256,6 @@ Report from_wire(const wire::Report& message) {
   const int32_t last = static_cast<int32_t>(Code::Cancelled);
   report.failure_code = static_cast<Code>(std::clamp(message.failure_code(), 0, last));
   return report;
-}
-
-std::string refusal_of(const wire::Report& message, const Credentials& expected,
-                       int32_t worker_count) {
-  if (message.protocol() != kProtocol) {
-    return cat("worker speaks protocol ", message.protocol(), ", the coordinator ", kProtocol,
-               ": install the same version of tenuto on every host");
-  }
-  if (message.job() != expected.job) {
-    return cat("worker belongs to job '", message.job(), "', this is the coordinator of '",
-               expected.job, "': give it the address of its own coordinator");
-  }
-  if (!same_secret(message.token(), expected.token)) {
-    return cat("the token of worker ", message.worker(), " is not the one of job '", expected.job,
-               "': give it the coordinator's with --token-file, or as TENUTO_TOKEN");
-  }
-  if (message.worker() < 0 || message.worker() >= worker_count) {
-    return cat("there is no worker ", message.worker(), " in job '", expected.job, "': it has ",
-               worker_count, ", numbered from 0");
-  }
-  return {};
 }
 
 wire::Instruction to_wire(const Instruction& instruction) {

@@ -9,24 +9,11 @@
 
 namespace tenuto {
 
-// Version of message.proto; both ends must have the same.
-inline constexpr int32_t kProtocol = 7;
-
-// The fields that show that a message belongs to this job.
-struct Credentials {
-  std::string job;
-  std::string token;
-};
-
 // The report as it is sent.
-wire::Report to_wire(const Report& report, const Credentials& credentials);
+wire::Report to_wire(const Report& report);
 // And back. A value out of range becomes the nearest one in range: the stream was authenticated, so
 // this is no reason to refuse the message.
 Report from_wire(const wire::Report& message);
-// Why a message does not belong to this job, as a sentence that never shows the token; empty = it
-// belongs to it.
-std::string refusal_of(const wire::Report& message, const Credentials& expected,
-                       int32_t worker_count);
 
 // The instruction as it is sent, without its plan.
 wire::Instruction to_wire(const Instruction& instruction);

@@ -249,7 +249,8 @@ std::vector<Key> coordinator_keys() {
       key("coordinator.listen", slot<&Job::coordinator, &CoordinatorSettings::listen>,
           "host:port of the coordinator; port 0 = any free one"),
       key("coordinator.token", slot<&Job::coordinator, &CoordinatorSettings::token>,
-          "secret that workers must show; empty = a fresh random one"),
+          "secret that workers must show; it is not a flag and is not written to config.toml, "
+          "because others may read both; empty = a fresh random one"),
       key("coordinator.store", slot<&Job::coordinator, &CoordinatorSettings::store>,
           "where the coordinator records its decisions: a file in the run's folder, nowhere (its "
           "death then ends the run), or an etcd cluster",

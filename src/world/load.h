@@ -22,11 +22,13 @@ struct LoadedJob {
 // file that they name (plan_settings.h).
 //
 // Errors: Invalid/Call for an unreadable file, bad TOML, an unknown section or key, a wrong type, a
-//         value out of range, or values that do not fit together (more stages than layers).
+//         value out of range, values that do not fit together (more stages than layers), or an
+//         override of coordinator.token, because a command line is no secret.
 Result<LoadedJob> load_job(const std::string& path, const std::vector<std::string>& overrides);
 
-// The job as TOML from which load_job reads an equal job; with `origin`, a comment after each value
-// says where it came from.
+// The job as TOML from which load_job reads an equal job, but for coordinator.token: this text is
+// written to files that others may read. With `origin`, a comment after each value says where it
+// came from.
 std::string to_toml(const Job& job, const std::map<std::string, std::string>* origin = nullptr);
 
 // Reads the text of to_toml back.

@@ -324,11 +324,20 @@ class Strangers(Case):
         self.assertEqual(len(run.metrics()), 20)
 
     def test_the_token_is_on_no_command_line(self):
-        run = self.start("--job.steps=5000", "--coordinator.token=a-secret-to-keep")
-        run.wait_for_steps(1)
-        for process in run.workers().values():
+        self.write_job(job__steps=5000, job__checkpoint_every=1,
+                       coordinator__token="a-secret-to-keep")
+        run = self.start()
+        run.wait_for_steps(3)
+        for process in [run.process.pid, *run.workers().values()]:
             with open(f"/proc/{process}/cmdline", "rb") as arguments:
                 self.assertNotIn(b"a-secret-to-keep", arguments.read())
+        # Only the file from which `tenuto status` takes it has the token, and only its owner may
+        # read that file.
+        known = [file for file in run.folder.rglob("*")
+                 if file.is_file() and b"a-secret-to-keep" in file.read_bytes()]
+        self.assertEqual([file.name for file in known], ["coordinator.json"])
+        self.assertEqual(known[0].stat().st_mode & 0o077, 0)
+        self.assertTrue(list(run.folder.glob("checkpoint-*/*.json")))
         run.process.send_signal(TERM)
         run.finish()
 

@@ -1,25 +1,20 @@
 // The conversation of worker and coordinator over real gRPC, with both ends in one process.
+#include "control/conversation.h"
+
 #include <grpcpp/grpcpp.h>
 #include <gtest/gtest.h>
-#include <netinet/in.h>
-#include <sys/socket.h>
-#include <unistd.h>
 
-#include <atomic>
-#include <condition_variable>
 #include <memory>
-#include <mutex>
 #include <string>
 #include <thread>
 #include <vector>
 
 #include "base/clock.h"
-#include "base/mailbox.h"
-#include "base/random.h"
 #include "base/text.h"
 #include "control/server.h"
 #include "ir/text.h"
 #include "protocol/client.h"
+#include "protocol/credentials.h"
 #include "protocol/message.grpc.pb.h"
 #include "protocol/wire.h"
 
@@ -36,9 +31,6 @@ const std::vector<Value> kSome = {{ValueKind::Activation, -1, {0}, {0}},
                                   {ValueKind::Total, 1, {2}, {}},
                                   {ValueKind::ClipDecision, -1, {0}, {}}};
 
-// A wait of this length has failed, even on a busy machine.
-constexpr Duration kLimit = std::chrono::minutes(3);
-
 // A plan of two workers, with this name of its order, as JSON.
 std::string plan_text(const std::string& order) {
   Plan plan;
@@ -47,92 +39,6 @@ std::string plan_text(const std::string& order) {
   plan.schedule.lists.resize(2);
   return to_json(plan);
 }
-
-// A server and what it has heard.
-class Coordinator {
- public:
-  explicit Coordinator(const std::string& listen = "127.0.0.1:0") {
-    ServerSettings settings{.listen = listen,
-                            .job = "choir",
-                            .token = "secret",
-                            .worker_count = 2,
-                            .job_toml = "# settings"};
-    auto made = start_server(settings, [this] {
-      const std::lock_guard lock(mutex_);
-      news_ = true;
-      changed_.notify_all();
-    });
-    EXPECT_TRUE(made.ok()) << made.error().message;
-    server = std::move(made).value();
-  }
-
-  // Waits for a report of `worker` with at least `version`, or for the end of its stream. Returns
-  // false if it does not come within kLimit.
-  bool hears(int32_t worker, bool end, int64_t version = -1) {
-    const Duration until = monotonic_clock().now() + kLimit;
-    while (monotonic_clock().now() < until) {
-      for (const auto& heard : server->take()) {
-        if (const auto* report = std::get_if<Report>(&heard)) last[report->worker.value] = *report;
-        if (const auto* ended = std::get_if<StreamEnded>(&heard)) gone[ended->worker.value] = true;
-      }
-      if (end ? gone[worker] : last.contains(worker) && last[worker].version >= version)
-        return true;
-      std::unique_lock lock(mutex_);
-      changed_.wait_for(lock, std::chrono::milliseconds(200), [this] { return news_; });
-      news_ = false;
-    }
-    return false;
-  }
-
-  std::map<int32_t, Report> last;
-  std::map<int32_t, bool> gone;
-  std::unique_ptr<Server> server;
-
- private:
-  std::mutex mutex_;
-  std::condition_variable changed_;
-  bool news_ = false;
-};
-
-ClientSettings settings_for(const Coordinator& of, int32_t worker) {
-  return {.coordinator = of.server->address(),
-          .job = "choir",
-          .token = "secret",
-          .self = {worker},
-          .connect_limit = kLimit,
-          .heartbeat = std::chrono::milliseconds(50),
-          .silence_limit = std::chrono::minutes(1)};
-}
-
-// A worker's end with its mailbox.
-struct Singer {
-  explicit Singer(const ClientSettings& settings, const Report& first = {}) {
-    auto made = connect_client(settings, first, mailbox, [this](const Error& error) {
-      const std::lock_guard lock(mutex);
-      ended = error.message;
-    });
-    EXPECT_TRUE(made.ok()) << made.error().message;
-    if (made.ok()) client = std::move(made).value();
-  }
-  // Waits until `question` is true. Returns false if that takes too long.
-  template <class Question>
-  bool until(const Question& question) {
-    const Duration end = monotonic_clock().now() + kLimit;
-    while (!question()) {
-      if (monotonic_clock().now() >= end) return false;
-      (void)mailbox.wait(std::chrono::milliseconds(50));
-    }
-    return true;
-  }
-  std::string end() {
-    const std::lock_guard lock(mutex);
-    return ended;
-  }
-  QueueMailbox mailbox;
-  std::mutex mutex;
-  std::string ended;
-  std::unique_ptr<Client> client;
-};
 
 TEST(Conversation, ReportsAndInstructionsArrive) {
   Coordinator coordinator;
@@ -274,7 +180,7 @@ TEST(Conversation, EveryFieldOfAReportArrives) {
                          {5, 3, {}, {}}},
                 .failure = "it broke",
                 .failure_code = Code::Exhausted};
-  EXPECT_EQ(from_wire(to_wire(report, {"choir", "secret"})), report);
+  EXPECT_EQ(from_wire(to_wire(report)), report);
 }
 
 // Each worker is told its own part of the rest of a step.
@@ -297,113 +203,6 @@ TEST(Conversation, OnlyTheNewestOfManyReportsMatters) {
   for (int64_t version = 0; version < 500; ++version) singer.client->report({.version = version});
   ASSERT_TRUE(coordinator.hears(0, false, 499));
   EXPECT_EQ(coordinator.last[0].sequence, 501);
-}
-
-TEST(Conversation, WorkersOfOtherJobsAreRefused) {
-  Coordinator coordinator;
-  const auto refused = [&](const ClientSettings& settings) {
-    Singer singer(settings);
-    EXPECT_TRUE(singer.until([&] { return !singer.client->state().ok(); }));
-    singer.until([&] { return !singer.end().empty(); });
-    return singer.end();
-  };
-  ClientSettings settings = settings_for(coordinator, 0);
-  settings.token = "guess!";
-  EXPECT_EQ(refused(settings),
-            "the token of worker 0 is not the one of job 'choir': give it the "
-            "coordinator's with --token-file, or as TENUTO_TOKEN");
-  settings = settings_for(coordinator, 0);
-  settings.job = "band";
-  EXPECT_EQ(refused(settings),
-            "worker belongs to job 'band', this is the coordinator of 'choir': give it the address "
-            "of its own coordinator");
-  EXPECT_EQ(refused(settings_for(coordinator, 2)),
-            "there is no worker 2 in job 'choir': it has 2, numbered from 0");
-  EXPECT_TRUE(coordinator.server->take().empty());  // none of this is heard
-}
-
-// Messages of clients that do not speak gRPC, that send more than a message may have, or that
-// change from the right token to a wrong one: the run ignores them and goes on.
-TEST(Conversation, GarbageAndOversizedMessagesAreHarmless) {
-  Coordinator coordinator;
-  Singer singer(settings_for(coordinator, 1), {.version = 1});
-  ASSERT_TRUE(coordinator.hears(1, false, 1));
-  const std::string address = coordinator.server->address();
-  sockaddr_in to{};
-  to.sin_family = AF_INET;
-  to.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-  to.sin_port = htons(static_cast<uint16_t>(std::stoi(address.substr(address.rfind(':') + 1))));
-  Random random(1);
-  for (int round = 0; round < 20; ++round) {
-    const int socket = ::socket(AF_INET, SOCK_STREAM, 0);
-    ASSERT_EQ(connect(socket, reinterpret_cast<const sockaddr*>(&to), sizeof(to)), 0);
-    std::string garbage = round % 2 == 0 ? "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" : "";
-    for (int i = 0; i < 5000; ++i) garbage += static_cast<char>(random.below(256));
-    (void)send(socket, garbage.data(), garbage.size(), MSG_NOSIGNAL);
-    close(socket);
-  }
-  grpc::ChannelArguments large;
-  large.SetMaxSendMessageSize(-1);
-  const auto stub = wire::Coordinator::NewStub(
-      grpc::CreateCustomChannel(address, grpc::InsecureChannelCredentials(), large));
-  wire::Report report = to_wire(Report{.worker = {0}, .version = 7}, {"choir", "secret"});
-  wire::Instruction order;
-  {
-    grpc::ClientContext context;
-    const auto stream = stub->Converse(&context);
-    report.set_failure(std::string((64 << 20) + 1, 'x'));
-    (void)stream->Write(report);
-    EXPECT_FALSE(stream->Read(&order));
-    EXPECT_EQ(stream->Finish().error_code(), grpc::StatusCode::RESOURCE_EXHAUSTED);
-  }
-  EXPECT_FALSE(coordinator.last.contains(0));
-  report.set_failure("");
-  {
-    grpc::ClientContext context;
-    const auto stream = stub->Converse(&context);
-    ASSERT_TRUE(stream->Write(report));
-    ASSERT_TRUE(coordinator.hears(0, false, 7));
-    report.set_token("guess!");
-    report.set_version(8);
-    ASSERT_TRUE(stream->Write(report));
-    ASSERT_TRUE(stream->Read(&order));
-    EXPECT_NE(order.refusal().find("the token of worker 0"), std::string::npos);
-    (void)stream->Finish();
-  }
-  EXPECT_TRUE(coordinator.hears(0, true));
-  EXPECT_EQ(coordinator.last[0].version, 7);
-  singer.client->report({.version = 2});
-  EXPECT_TRUE(coordinator.hears(1, false, 2));
-}
-
-TEST(Conversation, AWorkerNumberIsTakenOnce) {
-  Coordinator coordinator;
-  Singer first(settings_for(coordinator, 0));
-  ASSERT_TRUE(coordinator.hears(0, false));
-  Singer second(settings_for(coordinator, 0));
-  EXPECT_TRUE(second.until([&] { return !second.end().empty(); }));
-  EXPECT_EQ(second.end(),
-            "worker 0 of job 'choir' is already connected: start each worker number once");
-  EXPECT_TRUE(first.client->state().ok());
-}
-
-TEST(Conversation, AnotherVersionIsRefused) {
-  Coordinator coordinator;
-  const auto channel =
-      grpc::CreateChannel(coordinator.server->address(), grpc::InsecureChannelCredentials());
-  const auto stub = wire::Coordinator::NewStub(channel);
-  grpc::ClientContext context;
-  const auto stream = stub->Converse(&context);
-  wire::Report report = to_wire(Report{.worker = {0}}, {"choir", "secret"});
-  report.set_protocol(99);
-  ASSERT_TRUE(stream->Write(report));
-  wire::Instruction order;
-  ASSERT_TRUE(stream->Read(&order));
-  EXPECT_EQ(order.refusal(),
-            "worker speaks protocol 99, the coordinator 7: install the same version of tenuto on "
-            "every host");
-  EXPECT_FALSE(stream->Read(&order));
-  (void)stream->Finish();
 }
 
 TEST(Conversation, TheEndOfAStreamIsHeardOnBothSides) {
@@ -482,9 +281,10 @@ TEST(Conversation, AProcessMayOpenASecondStream) {
   const auto channel =
       grpc::CreateChannel(coordinator.server->address(), grpc::InsecureChannelCredentials());
   const auto stub = wire::Coordinator::NewStub(channel);
-  wire::Report report = to_wire(Report{.worker = {0}, .version = 1}, {"choir", "secret"});
+  wire::Report report = to_wire(Report{.worker = {0}, .version = 1});
   report.set_instance(7);
   grpc::ClientContext first, second, third;
+  for (auto* context : {&first, &second, &third}) show({"choir", "secret"}, {0}, *context);
   const auto early = stub->Converse(&first);
   ASSERT_TRUE(early->Write(report));
   ASSERT_TRUE(coordinator.hears(0, false, 1));
