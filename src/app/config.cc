@@ -96,6 +96,7 @@ std::string config_json(const LoadedJob& loaded) {
     const std::string name(key.name);
     const auto origin = loaded.origin.find(name);
     std::visit([&](const auto* value) { all[name]["value"] = *value; }, key.slot(job));
+    if (name == kSecretKey) all[name]["value"] = nullptr;
     all[name]["origin"] = origin == loaded.origin.end() ? "default" : origin->second;
   }
   for (const Fault& fault : loaded.job.faults) {

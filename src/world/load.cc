@@ -29,9 +29,6 @@ constexpr int64_t kMostBytes = 1 << 20;
 // The most faults that one chaos may draw, on average.
 constexpr int64_t kMostDrawn = 100'000;
 
-// The one setting that is a secret.
-constexpr std::string_view kSecret = "coordinator.token";
-
 // The text of a file; `what` names it in a refusal.
 Result<std::string> file_text(const std::string& path, const std::string& what) {
   struct stat about {};
@@ -289,7 +286,7 @@ Status read_override(JobReading& reading, const std::string& flag) {
         std::find(sections.begin(), sections.end(), section) != sections.end();
     return error_of({place, section_known ? unknown_key(section, key) : unknown_section(section)});
   }
-  if (known->name == kSecret) {
+  if (known->name == kSecretKey) {
     return error_of({place,
                      "every user of this host can read the command line, and a token is a secret: "
                      "put it into a file (--token-file FILE), into the environment (TENUTO_TOKEN) "
@@ -375,7 +372,7 @@ std::string to_toml(const Job& job, const std::map<std::string, std::string>* or
       section = std::string(key.name.substr(0, dot));
       text += cat(text.empty() ? "" : "\n", "[", section, "]\n");
     }
-    if (key.name == kSecret) continue;
+    if (key.name == kSecretKey) continue;
     std::string line = cat(key.name.substr(dot + 1), " = ", value_text(key, job));
     if (origin != nullptr) {
       const auto from = origin->find(std::string(key.name));

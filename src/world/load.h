@@ -4,6 +4,7 @@
 
 #include <map>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "base/result.h"
@@ -17,6 +18,9 @@ struct LoadedJob {
   std::map<std::string, std::string>
       origin;  // "optimizer.clip" -> "default" | "job.toml:12" | "flag"
 };
+
+// The one setting that is a secret: it is shown nowhere.
+inline constexpr std::string_view kSecretKey = "coordinator.token";
 
 // Reads `path` (empty = defaults only) and then `overrides`, each "section.key=value", and the plan
 // file that they name (plan_settings.h).
