@@ -4,6 +4,7 @@
 
 #include "base/memory_left.h"
 #include "base/text.h"
+#include "world/held_bytes.h"
 #include "world/parameters.h"
 
 namespace tenuto {
@@ -74,8 +75,7 @@ double kept_of(const Job& job, const Plan& plan, int32_t s, int32_t held) {
   if (job.device.kind == "paced") return static_cast<double>(job.device.message_bytes);
   const Stage& stage = plan.stages[static_cast<size_t>(s)];
   const double stash = stash_of(job, stage);
-  if (!stage.recompute) return held * stash;
-  return (s > 0 ? held * activation_of(job) : 0) + stash;
+  return held_bytes(0, stash, s > 0 ? activation_of(job) : 0, stage.recompute).bytes(held);
 }
 
 }  // namespace

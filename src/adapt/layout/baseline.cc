@@ -25,20 +25,6 @@ const PlannerCard& card_of(Planner planner) {
   return *found;
 }
 
-// The first stage whose devices have less memory than `in_flight` micro-batches on each stage need.
-MemoryShortage shortage_with(const LayoutProblem& problem, const Layout& layout,
-                             const std::vector<int32_t>& in_flight) {
-  for (size_t n = 0; n < layout.size() && problem.memory_is_limited(); ++n) {
-    const double need = stage_memory(problem, layout[n], in_flight[n]);
-    for (const WorkerId holder : layout[n].holders) {
-      const int32_t device = problem.device(holder);
-      const double missing = need - problem.memory(device);
-      if (missing > 0) return {static_cast<int32_t>(n), device, missing};
-    }
-  }
-  return {};
-}
-
 // A layout with its schedule, and what it lacks.
 struct Attempt {
   PricedLayout priced;
@@ -59,7 +45,7 @@ Attempt attempt(const LayoutProblem& problem, Layout layout, BlockPolicy policy)
   PricedLayout& priced = result.priced;
   priced.loads = row_split_loads(problem, priced.layout);
   priced.schedule = schedule_blocks(priced.loads, policy);
-  result.shortage = shortage_with(problem, priced.layout, priced.schedule.in_flight);
+  result.shortage = memory_shortage(problem, priced.layout, priced.schedule.in_flight);
   return result;
 }
 

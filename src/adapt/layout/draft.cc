@@ -266,23 +266,8 @@ void DraftTable::remove(Draft& draft, int32_t stage, bool layers_before, int32_t
 std::vector<int32_t> DraftTable::most_in_flight(const Draft& draft) const {
   std::vector<int32_t> most;
   for (const DraftStage& own : draft.stages) {
-    const double state = problem_->state(own.layers);
-    const double stash = problem_->stash(own.layers);
-    const auto fits = [&](int32_t count) {  // computed as by stage_memory()
-      return state + count * stash / static_cast<double>(own.replicas) <= own.memory;
-    };
-    const int32_t micros = problem_->settings().micros;
-    int32_t low = 0, high = micros;  // the most that fit are between these
-    if (fits(high)) low = high;
-    while (low < high) {
-      const int32_t middle = (low + high + 1) / 2;
-      if (fits(middle)) {
-        low = middle;
-      } else {
-        high = middle - 1;
-      }
-    }
-    most.push_back(low);
+    most.push_back(held_bytes(*problem_, own.layers)
+                       .most_in_flight(own.memory, problem_->settings().micros, own.replicas));
   }
   return most;
 }
@@ -290,9 +275,8 @@ std::vector<int32_t> DraftTable::most_in_flight(const Draft& draft) const {
 double DraftTable::missing(const Draft& draft, int32_t stage) const {
   const DraftStage& own = draft.stages[at(stage)];
   const auto count = static_cast<int32_t>(draft.stages.size());
-  const int32_t in_flight = std::min(problem_->settings().micros, count - stage);
-  const double need = problem_->state(own.layers) +
-                      in_flight * problem_->stash(own.layers) / static_cast<double>(own.replicas);
+  const int32_t in_flight = least_in_flight(problem_->settings(), count - stage - 1);
+  const double need = held_bytes(*problem_, own.layers).bytes(in_flight, own.replicas);
   return std::max(0.0, need - own.memory);
 }
 

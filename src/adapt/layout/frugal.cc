@@ -6,6 +6,7 @@
 #include <optional>
 #include <utility>
 
+#include "base/bisect.h"
 #include "base/text.h"
 
 namespace tenuto {
@@ -57,11 +58,11 @@ double FrugalLayouts::need(Layers layers, int32_t in_flight, double replicas,
   const double weights = problem_.parameters(layers);
   const double state = weights + (problem_.state(layers) - weights) * it.optimizer;
   const double stash = problem_.stash(layers) * it.rows;
-  const double sharing = it.whole ? 1 : replicas;
-  const double kept = in_flight * stash / sharing;
-  if (!it.recompute) return state + kept;
   const double input = problem_.cut(layers.first) * it.rows;
-  return state + std::min(kept, (stash + in_flight * input) / sharing);
+  const double sharing = it.whole ? 1 : replicas;
+  const double kept = held_bytes(state, stash, input, false).bytes(in_flight, sharing);
+  if (!it.recompute) return kept;
+  return std::min(kept, held_bytes(state, stash, input, true).bytes(in_flight, sharing));
 }
 
 // Gives each stage as many layers as fit. Returns where the layers of each stage end, or an empty
@@ -77,17 +78,8 @@ std::vector<int32_t> FrugalLayouts::ends(int32_t count, const MemoryCase& it) co
       return need({first, end}, in_flight(behind, it), replicas, it) <= limit;
     };
     if (!fits(first + 1)) return {};
-    int32_t low = first + 1, high = problem_.layer_count() - behind;
-    while (low < high) {
-      const int32_t middle = (low + high + 1) / 2;
-      if (fits(middle)) {
-        low = middle;
-      } else {
-        high = middle - 1;
-      }
-    }
-    ends.push_back(low);
-    first = low;
+    first = last_of(first + 1, problem_.layer_count() - behind, fits);
+    ends.push_back(first);
   }
   return first == problem_.layer_count() ? ends : std::vector<int32_t>();
 }

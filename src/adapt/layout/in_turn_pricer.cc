@@ -98,14 +98,11 @@ InTurnPricer::Flight InTurnPricer::in_flight(const Layout& layout, int32_t ahead
 
 // How many micro-batches all holders of a stage together have memory for.
 int32_t InTurnPricer::fitting_micros(const Stage& stage) const {
-  const HeldBytes held = held_bytes(problem_, stage);
-  double least = 1e9;  // of one holder
-  for (const WorkerId holder : stage.holders) {
-    const double left = problem_.memory(problem_.device(holder)) - held.state - held.once;
-    if (left < held.each) return 0;
-    if (held.each > 0) least = std::min(least, std::floor(left / held.each));
-  }
-  return static_cast<int32_t>(std::min(1e9, least * static_cast<double>(stage.holders.size())));
+  constexpr int32_t kMost = 1'000'000'000;
+  const int64_t least =  // of one holder
+      held_bytes(problem_, stage).most_in_flight(least_memory(problem_, stage), kMost);
+  return static_cast<int32_t>(
+      std::min<int64_t>(kMost, least * static_cast<int64_t>(stage.holders.size())));
 }
 
 // The layout after turning on recomputation in the stages that are short of memory, where this
@@ -119,24 +116,13 @@ Layout InTurnPricer::frugal(const Layout& layout) const {
   return changed;
 }
 
-// Whether all chunks of every worker fit into its memory together. Every micro-batch is counted at
-// the size that it has in the worker's largest chunk.
+// Whether all chunks of every worker fit into its memory together.
 bool InTurnPricer::chunks_fit(const Plan& plan, const Layout& layout) const {
-  std::vector<HeldBytes> all(plan.schedule.lists.size());  // by worker
-  for (const Stage& stage : layout) {
-    const HeldBytes held = held_bytes(problem_, stage);
-    for (const WorkerId holder : stage.holders) {
-      HeldBytes& of = all[at(holder.value)];
-      of.state += held.state;
-      of.once = std::max(of.once, held.once);
-      of.each = std::max(of.each, held.each);
-    }
-  }
+  const std::vector<HeldBytes> all = held_by_workers(problem_, layout, plan.schedule.lists.size());
   for (const Stage& stage : layout) {
     for (const WorkerId holder : stage.holders) {
       const size_t worker = at(holder.value);
-      const HeldBytes& held = all[worker];
-      const double need = held.state + held.once + plan.limits[worker].micros * held.each;
+      const double need = all[worker].bytes(plan.limits[worker].micros);
       if (need > problem_.memory(problem_.device(holder))) return false;
     }
   }

@@ -1,7 +1,6 @@
 #include "adapt/layout/problem.h"
 
 #include <algorithm>
-#include <cmath>
 #include <limits>
 
 #include "base/check.h"
@@ -202,49 +201,62 @@ double least_makespan(const LayoutLoads& loads) {
   return least;
 }
 
-HeldBytes held_bytes(const LayoutProblem& problem, const Stage& stage) {
-  const Layers layers{stage.layer_first, stage.layer_end};
-  const double state = problem.state(layers);
-  const double stash = problem.stash(layers);
-  return stage.recompute ? HeldBytes{state, stash, problem.cut(stage.layer_first)}
-                         : HeldBytes{state, 0, stash};
+double stage_memory(const LayoutProblem& problem, const Stage& stage, int32_t in_flight) {
+  return held_bytes(problem, stage).bytes(in_flight, static_cast<double>(stage.holders.size()));
 }
 
-double stage_memory(const LayoutProblem& problem, const Stage& stage, int32_t in_flight) {
-  const HeldBytes held = held_bytes(problem, stage);
-  return held.state +
-         (held.once + in_flight * held.each) / static_cast<double>(stage.holders.size());
+double least_memory(const LayoutProblem& problem, const Stage& stage) {
+  double least = kUnlimited;
+  for (const WorkerId holder : stage.holders) {
+    least = std::min(least, problem.memory(problem.device(holder)));
+  }
+  return least;
 }
 
 std::vector<int32_t> most_in_flight(const LayoutProblem& problem, const Layout& layout) {
   std::vector<int32_t> most;
   for (size_t n = 0; n < layout.size() && problem.memory_is_limited(); ++n) {
-    const double none = stage_memory(problem, layout[n], 0);
-    const double each = stage_memory(problem, layout[n], 1) - none;
-    double count = problem.settings().micros;
-    for (const WorkerId holder : layout[n].holders) {
-      const double left = problem.memory(problem.device(holder)) - none;
-      if (each * count > left) count = each > 0 ? std::max(0.0, std::floor(left / each)) : 0;
-    }
-    most.push_back(static_cast<int32_t>(count));
+    most.push_back(held_bytes(problem, layout[n])
+                       .most_in_flight(least_memory(problem, layout[n]), problem.settings().micros,
+                                       static_cast<double>(layout[n].holders.size())));
   }
   return most;
 }
 
-MemoryShortage memory_shortage(const LayoutProblem& problem, const Layout& layout) {
-  if (!problem.memory_is_limited()) return {};
-  const auto count = static_cast<int32_t>(layout.size());
-  for (int32_t n = 0; n < count; ++n) {
-    const Stage& stage = layout[static_cast<size_t>(n)];
-    const double need =
-        stage_memory(problem, stage, std::min(problem.settings().micros, count - n));
+std::vector<HeldBytes> held_by_workers(const LayoutProblem& problem, const Layout& layout,
+                                       size_t workers) {
+  std::vector<HeldBytes> all(workers);
+  for (const Stage& stage : layout) {
+    const HeldBytes held = held_bytes(problem, stage);
     for (const WorkerId holder : stage.holders) {
+      HeldBytes& of = all[static_cast<size_t>(holder.value)];
+      of.state += held.state;
+      of.once = std::max(of.once, held.once);
+      of.each = std::max(of.each, held.each);
+    }
+  }
+  return all;
+}
+
+MemoryShortage memory_shortage(const LayoutProblem& problem, const Layout& layout,
+                               const std::vector<int32_t>& in_flight) {
+  for (size_t n = 0; n < layout.size() && problem.memory_is_limited(); ++n) {
+    const double need = stage_memory(problem, layout[n], in_flight[n]);
+    for (const WorkerId holder : layout[n].holders) {
       const int32_t device = problem.device(holder);
       const double missing = need - problem.memory(device);
-      if (missing > 0) return {n, device, missing};
+      if (missing > 0) return {static_cast<int32_t>(n), device, missing};
     }
   }
   return {};
+}
+
+MemoryShortage memory_shortage(const LayoutProblem& problem, const Layout& layout) {
+  std::vector<int32_t> in_flight;
+  for (auto behind = static_cast<int32_t>(layout.size()); behind-- > 0;) {
+    in_flight.push_back(least_in_flight(problem.settings(), behind));
+  }
+  return memory_shortage(problem, layout, in_flight);
 }
 
 }  // namespace tenuto

@@ -1,6 +1,7 @@
 // What a search for a layout knows: a chain of layers, the live devices, the rates between them.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <map>
 #include <optional>
@@ -9,6 +10,7 @@
 
 #include "ir/plan.h"
 #include "world/cluster.h"
+#include "world/held_bytes.h"
 #include "world/model.h"
 
 namespace tenuto {
@@ -188,23 +190,38 @@ double bottleneck(const LayoutLoads& loads);
 // No schedule of these loads is shorter. Cost: linear in the number of stages.
 double least_makespan(const LayoutLoads& loads);
 
-// What a stage holds in memory, for whole micro-batches.
-struct HeldBytes {
-  double state = 0;  // weights, gradient and optimizer state
-  double once = 0;   // while a pass runs: the stash, if the stage recomputes
-  double each = 0;   // for each micro-batch in flight: the stash, or the input if it recomputes
-};
+// The bytes that a stage with these layers needs.
+inline HeldBytes held_bytes(const LayoutProblem& problem, Layers layers, bool recompute = false) {
+  return held_bytes(problem.state(layers), problem.stash(layers), problem.cut(layers.first),
+                    recompute);
+}
+// The same for a stage of a layout.
+inline HeldBytes held_bytes(const LayoutProblem& problem, const Stage& stage) {
+  return held_bytes(problem, {stage.layer_first, stage.layer_end}, stage.recompute);
+}
 
-// The bytes that this stage needs.
-HeldBytes held_bytes(const LayoutProblem& problem, const Stage& stage);
+// The least number of micro-batches in flight with which a pipeline is kept busy, on a stage with
+// so many stages behind it.
+inline int32_t least_in_flight(const LayoutSettings& settings, int32_t behind) {
+  return std::min(settings.micros, behind + 1);
+}
 
 // The memory that each replica of a stage needs when `in_flight` micro-batches are between the
 // start of their forward and the end of their backward, with rows split over the replicas.
 double stage_memory(const LayoutProblem& problem, const Stage& stage, int32_t in_flight);
 
+// The memory of the device with the least of all that have this stage.
+double least_memory(const LayoutProblem& problem, const Stage& stage);
+
 // For each stage, the largest number of micro-batches in flight that fits into memory. Empty when
 // memory is unlimited.
 std::vector<int32_t> most_in_flight(const LayoutProblem& problem, const Layout& layout);
+
+// What each worker keeps that takes whole micro-batches and may have several stages: the state of
+// all of them. Each of its micro-batches in flight counts as much as in the stage where it is
+// largest; one that two of its stages hold counts twice.
+std::vector<HeldBytes> held_by_workers(const LayoutProblem& problem, const Layout& layout,
+                                       size_t workers);
 
 // A layout in which some stage needs more memory than one of its devices has.
 struct MemoryShortage {
@@ -213,8 +230,10 @@ struct MemoryShortage {
   double missing = 0;  // bytes
 };
 
-// The first stage that does not fit, when stage n of N holds min(micros, N - n) micro-batches: the
-// least with which a pipeline is kept busy.
+// The first stage that does not fit with so many micro-batches in flight on each stage.
+MemoryShortage memory_shortage(const LayoutProblem& problem, const Layout& layout,
+                               const std::vector<int32_t>& in_flight);
+// The first stage that does not fit with least_in_flight().
 MemoryShortage memory_shortage(const LayoutProblem& problem, const Layout& layout);
 
 }  // namespace tenuto

@@ -65,8 +65,8 @@ class RecomputingProgram {
   // Adds stage n after layout (n, first, begin), with every end at which it fits.
   void extend(int32_t n, int32_t first, int32_t begin) {
     const double before = state(n, first, begin).load;
-    const int32_t in_flight = std::min(problem_.settings().micros, count_ - n);
     const int32_t behind = count_ - n - 1;  // later stages: each needs a layer and a unit
+    const int32_t in_flight = least_in_flight(problem_.settings(), behind);
     double memory = kNone, speed = kNone;
     for (int32_t end = begin + 1; end <= std::min(begin + most_units_, unit_count_ - behind);
          ++end) {
@@ -93,8 +93,7 @@ class RecomputingProgram {
   bool fits(Stage& stage, int32_t in_flight, double replicas, double memory) const {
     for (const bool recompute : {false, true}) {
       stage.recompute = recompute;
-      const HeldBytes held = held_bytes(problem_, stage);
-      if (held.state + (held.once + in_flight * held.each) / replicas <= memory) return true;
+      if (held_bytes(problem_, stage).bytes(in_flight, replicas) <= memory) return true;
     }
     return false;
   }

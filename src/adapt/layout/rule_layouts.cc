@@ -434,10 +434,10 @@ class ExposedReductionSearch {
   }
   bool fits(Place first, Place end) const {
     const Layers layers{cuts_[first.cut], cuts_[end.cut]};
-    const double in_flight = std::min(micros_, static_cast<double>(stages_ - path_.size()));
-    const double need = problem_.state(layers) +
-                        in_flight * problem_.stash(layers) / replicas(first.group, end.group);
-    return need <= runs_.run(first.group, end.group).memory;
+    const int32_t in_flight =
+        least_in_flight(problem_.settings(), static_cast<int32_t>(stages_ - path_.size()) - 1);
+    return held_bytes(problem_, layers).bytes(in_flight, replicas(first.group, end.group)) <=
+           runs_.run(first.group, end.group).memory;
   }
 
   const LayoutProblem& problem_;

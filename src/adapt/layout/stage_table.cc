@@ -1,5 +1,7 @@
 #include "adapt/layout/stage_table.h"
 
+#include "base/bisect.h"
+
 namespace tenuto {
 
 namespace {
@@ -54,20 +56,9 @@ std::vector<int32_t> StageWalk::least_layers(double limit) const {
 
 int32_t StageWalk::least_layers_by_memory(int32_t units, int32_t in_flight) const {
   const double memory = memory_left_[at(units)];
-  const auto fits = [&](size_t layers) {
-    return state_.back() - state_[layers] + in_flight * (stash_.back() - stash_[layers]) <=
-           memory * (1 + kRounding);
-  };
-  size_t first = 0, end = parameters_.size() - 1;  // all layers always fit
-  while (first < end) {
-    const size_t middle = (first + end) / 2;
-    if (fits(middle)) {
-      end = middle;
-    } else {
-      first = middle + 1;
-    }
-  }
-  return static_cast<int32_t>(end);
+  return first_of(0, layer_count(), [&](int32_t layers) {
+    return held({layers, layer_count()}).bytes(in_flight) <= memory * (1 + kRounding);
+  });
 }
 
 StageTerms StageWalk::terms(int32_t end, size_t c) const {
@@ -99,8 +90,7 @@ double StageWalk::transfer(int32_t end, size_t before, size_t after) const {
 }
 
 double StageWalk::memory(const StageTerms& terms, Layers layers, int32_t in_flight) const {
-  const size_t first = at(layers.first), end = at(layers.end);
-  return state_[end] - state_[first] + in_flight * (stash_[end] - stash_[first]) / terms.replicas;
+  return held(layers).bytes(in_flight, terms.replicas);
 }
 
 Layout StageWalk::layout(const std::vector<WalkedStage>& stages) const {

@@ -111,6 +111,11 @@ class StageWalk {
   Layout layout(const std::vector<WalkedStage>& stages) const;
 
  private:
+  // What a stage with these layers of the walk keeps.
+  HeldBytes held(Layers layers) const {
+    const auto first = static_cast<size_t>(layers.first), end = static_cast<size_t>(layers.end);
+    return {state_[end] - state_[first], 0, stash_[end] - stash_[first]};
+  }
   double replicas(size_t c) const { return static_cast<double>(counts()[c] * units_->unit()); }
 
   const LayoutProblem* problem_;
@@ -271,7 +276,7 @@ class StageTable {
   bool may_begin(int32_t level, int32_t units) const {
     return level == 1 && (units == 0 || (shape_.idle && walk_.from_end()));
   }
-  int32_t in_flight(int32_t level) const { return std::min(level, walk_.settings().micros); }
+  int32_t in_flight(int32_t level) const { return least_in_flight(walk_.settings(), level - 1); }
   void begin(int32_t level, int32_t units, size_t c) {
     rule_.begin(walk_.terms(units, c), shape_.limited ? in_flight(level) : 0);
   }

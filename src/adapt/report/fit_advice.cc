@@ -7,6 +7,7 @@
 
 #include "adapt/layout/frugal.h"
 #include "adapt/report/figures.h"
+#include "base/bisect.h"
 #include "base/sentence.h"
 #include "base/text.h"
 #include "world/cluster_file.h"
@@ -26,15 +27,7 @@ constexpr double kLeastBeside = 1;
 std::optional<int64_t> least_of(int64_t low, int64_t high,
                                 const std::function<bool(int64_t)>& passes) {
   if (low > high || !passes(high)) return std::nullopt;
-  while (low < high) {
-    const int64_t middle = low + (high - low) / 2;
-    if (passes(middle)) {
-      high = middle;
-    } else {
-      low = middle + 1;
-    }
-  }
-  return high;
+  return first_of(low, high, passes);
 }
 
 class Advice {
