@@ -6,6 +6,7 @@
 #include <cmath>
 #include <utility>
 
+#include "base/cut_text.h"
 #include "base/sentence.h"
 #include "base/text.h"
 
@@ -195,7 +196,7 @@ std::string sentence_of(const CLI::App& app, const CLI::ParseError& error) {
   }
   constexpr size_t kMostWhat = 400;
   std::replace(what.begin(), what.end(), '\n', ' ');
-  if (what.size() > kMostWhat) what = what.substr(0, kMostWhat) + "...";
+  if (what.size() > kMostWhat) what = what.substr(0, cut_of(what, kMostWhat)) + "...";
   return cat(what, "; ", path, " --help lists what is possible");
 }
 

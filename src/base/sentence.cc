@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "base/cut_text.h"
+
 namespace tenuto {
 
 std::string told(std::string_view text) {
@@ -13,9 +15,9 @@ std::string told(std::string_view text) {
     if (word.size() <= kMost) {
       out += word;
     } else {
-      out += word.substr(0, kBegin);
+      out += word.substr(0, cut_of(word, kBegin));
       out += "...";
-      out += word.substr(word.size() - kEnd);
+      out += word.substr(cut_of(word, word.size() - kEnd));
     }
     if (end < text.size()) out += text[end];
     text.remove_prefix(std::min(end + 1, text.size()));
@@ -26,7 +28,7 @@ std::string told(std::string_view text) {
 std::string excerpt(std::string_view text) {
   constexpr size_t kMost = 60;
   std::string out;
-  for (const char letter : text.substr(0, kMost)) {
+  for (const char letter : text.substr(0, cut_of(text, kMost))) {
     out += static_cast<unsigned char>(letter) < ' ' ? '?' : letter;
   }
   return text.size() > kMost ? out + "..." : out;

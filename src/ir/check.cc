@@ -416,10 +416,13 @@ PlanFault check_stages(const Plan& plan) {
     if (stage.holders.empty()) return job_fault(cat("stage ", s, " has no holder"));
     std::vector<WorkerId> holders = stage.holders;
     std::sort(holders.begin(), holders.end());
-    if (holders.front().value < 0 || holders.back().value >= worker_count ||
-        std::adjacent_find(holders.begin(), holders.end()) != holders.end()) {
+    const auto twice = std::adjacent_find(holders.begin(), holders.end());
+    const bool below = holders.front().value < 0, above = holders.back().value >= worker_count;
+    if (below || above || twice != holders.end()) {
+      const WorkerId wrong = below ? holders.front() : above ? holders.back() : *twice;
       return job_fault(cat("stage ", s, " must name different workers of 0 to ", worker_count - 1,
-                           " as its holders"));
+                           " as its holders: it names worker ", wrong,
+                           below || above ? "" : " twice"));
     }
   }
   if (!plan.limits.empty() && plan.limits.size() != plan.schedule.lists.size()) {

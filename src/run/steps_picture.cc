@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/cut_text.h"
 #include "base/file.h"
 #include "base/text.h"
 
@@ -52,9 +53,7 @@ std::string text_of(const Json& json, const char* key) {
 
 std::string escaped(const std::string& text) {
   std::string out;
-  size_t end = std::min(text.size(), kLongest);
-  // Do not cut in the middle of a letter of several bytes.
-  while (end < text.size() && (static_cast<unsigned char>(text[end]) & 0xC0) == 0x80) --end;
+  const size_t end = cut_of(text, kLongest);
   for (const char letter : text.substr(0, end)) {
     if (letter == '<') {
       out += "&lt;";

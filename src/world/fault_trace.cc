@@ -5,6 +5,7 @@
 #include <optional>
 #include <string_view>
 
+#include "base/cut_text.h"
 #include "base/text.h"
 
 namespace tenuto {
@@ -117,7 +118,7 @@ class Trace {
 
   Error refuse(const Piece& found, const std::string& sentence) const {
     return invalid(cat(source_, ":", line_, ":", found.column, ": ", sentence, ", found \"",
-                       found.text.substr(0, 40), "\""));
+                       found.text.substr(0, cut_of(found.text, 40)), "\""));
   }
 
   const std::string& source_;

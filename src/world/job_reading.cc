@@ -6,6 +6,7 @@
 #include <set>
 #include <utility>
 
+#include "base/cut_text.h"
 #include "base/text.h"
 
 namespace tenuto {
@@ -34,7 +35,8 @@ std::string type_name(const toml::node& node) {
 std::string found_text(const toml::node& node) {
   if (const auto* text = node.as_string()) {
     const std::string& value = text->get();
-    return value.size() <= 40 ? toml_string(value) : toml_string(value.substr(0, 37)) + "...";
+    return value.size() <= 40 ? toml_string(value)
+                              : toml_string(value.substr(0, cut_of(value, 37))) + "...";
   }
   if (const auto* number = node.as_integer()) return piece(number->get());
   if (const auto* number = node.as_floating_point()) return piece(number->get());

@@ -3,6 +3,7 @@
 #include <charconv>
 #include <cmath>
 
+#include "base/cut_text.h"
 #include "base/text.h"
 
 namespace tenuto {
@@ -62,7 +63,7 @@ Error error_at(std::string_view source, const LinePiece& place, std::string_view
 std::string found_text(std::string_view text) {
   constexpr size_t kMost = 40;
   std::string out;
-  for (const char letter : text.substr(0, kMost)) {
+  for (const char letter : text.substr(0, cut_of(text, kMost))) {
     out += static_cast<unsigned char>(letter) < ' ' ? '?' : letter;
   }
   return cat(", found '", out, text.size() > kMost ? "...'" : "'");

@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "base/cut_text.h"
 #include "base/longest_time.h"
 #include "base/text.h"
 #include "ir/plan.h"
@@ -119,7 +120,8 @@ class GraphReader {
       from = comma + 2;
     }
     if (!numbers_.emplace(node.id, static_cast<int32_t>(graph_.size())).second) {
-      return error_at(source_, line, cat("the node ", node.id.substr(0, 40), " stands twice"));
+      return error_at(source_, line,
+                      cat("the node ", node.id.substr(0, cut_of(node.id, 40)), " stands twice"));
     }
     if (graph_.size() == static_cast<size_t>(kMostChainLayers)) {
       return error_at(source_, line, cat("expected ", kMostChainLayers, " nodes at most"));

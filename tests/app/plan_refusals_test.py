@@ -153,7 +153,13 @@ PLANS = [
     ("holders.json",
      lambda plan: {**plan, "stages": [{**plan["stages"][0], "holders": [0, 1, 2]},
                                       plan["stages"][1]]}, 3,
-     "in/holders.json is refused: stage 0 must name different workers of 0 to 1 as its holders"),
+     "in/holders.json is refused: stage 0 must name different workers of 0 to 1 as its holders: "
+     "it names worker 2"),
+    ("twice.json",
+     lambda plan: {**plan, "stages": [{**plan["stages"][0], "holders": [0, 0]},
+                                      plan["stages"][1]]}, 3,
+     "in/twice.json is refused: stage 0 must name different workers of 0 to 1 as its holders: "
+     "it names worker 0 twice"),
     ("model.json", lambda plan: plan, 3,
      "in/model.json is the plan of a model with 2 layers, but the job's model has 4 (embedding, "
      "blocks and head): make a plan for this model"),

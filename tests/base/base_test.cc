@@ -1,18 +1,50 @@
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <string>
 #include <string_view>
 #include <thread>
 #include <vector>
 
+#include "base/bisect.h"
 #include "base/clock.h"
+#include "base/cut_text.h"
 #include "base/mailbox.h"
 #include "base/quantile.h"
 #include "base/random.h"
+#include "base/sentence.h"
 #include "base/text.h"
 #include "base/unit.h"
 
 namespace tenuto {
 namespace {
+
+TEST(Bisect, FindsTheFirstAndTheLast) {
+  for (int edge = -1; edge <= 12; ++edge) {
+    const int first = first_of(0, 11, [&](int number) { return number >= edge; });
+    EXPECT_EQ(first, std::clamp(edge, 0, 11)) << edge;
+    const int last = last_of(0, 10, [&](int number) { return number < edge; });
+    EXPECT_EQ(last, std::clamp(edge - 1, 0, 10)) << edge;
+  }
+}
+
+// A text is cut between two characters, wherever the limit is.
+TEST(CutText, KeepsWholeCharacters) {
+  const std::string text = "a\u00e9\u20ac\U0001f600z";  // 1, 2, 3, 4 and 1 bytes
+  const std::vector<size_t> ends = {0, 1, 1, 3, 3, 3, 6, 6, 6, 6, 10, 11, 11};
+  for (size_t most = 0; most < ends.size(); ++most) {
+    EXPECT_EQ(cut_of(text, most), ends[most]) << most;
+  }
+  EXPECT_EQ(shortened(text, 11), text);
+  EXPECT_EQ(shortened(text, 10), "a\u00e9\u20ac...");
+  EXPECT_EQ(shortened(text, 8), "a\u00e9...");
+  // Text that is not UTF-8 is cut, too.
+  EXPECT_EQ(cut_of(std::string(20, '\x80'), 9), 9u);
+  std::string letters;
+  while (letters.size() < 300) letters += "\u20ac";
+  EXPECT_EQ(excerpt("x" + letters), "x" + letters.substr(0, 57) + "...");
+  EXPECT_EQ(told(letters), letters.substr(0, 78) + "..." + letters.substr(letters.size() - 42));
+}
 
 // Known answers from the paper's reference implementation (Random123 kat_vectors).
 TEST(Philox, KnownAnswers) {

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "base/cut_text.h"
 #include "base/sentence.h"
 #include "base/text.h"
 
@@ -72,8 +73,7 @@ std::string ranges_text(std::vector<int32_t> numbers) {
 std::string layers_text(const std::vector<std::string>& names, const Stage& stage) {
   constexpr size_t kMost = 20;
   const auto name = [&](int32_t layer) {
-    const std::string whole = excerpt(names[static_cast<size_t>(layer)]);
-    return whole.size() > kMost ? whole.substr(0, kMost - 3) + "..." : whole;
+    return shortened(excerpt(names[static_cast<size_t>(layer)]), kMost);
   };
   const int32_t first = stage.layer_first, last = stage.layer_end - 1;
   if (first == last) return cat(first, ": ", name(first));

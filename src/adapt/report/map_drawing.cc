@@ -5,6 +5,7 @@
 #include <string_view>
 
 #include "adapt/report/map_layout.h"
+#include "base/cut_text.h"
 #include "base/text.h"
 #include "sim/html.h"
 
@@ -64,13 +65,8 @@ std::string written(double x, double y, const char* kind, std::string_view text)
   return cat("<text class=\"", kind, "\" ", at(x, y), ">", html(text), "</text>");
 }
 
-// The text, cut to the length of a line of a block, but not within a letter of several bytes.
-std::string clipped(const std::string& text) {
-  if (text.size() <= kMostLetters) return text;
-  size_t end = kMostLetters - 3;
-  while (end > 0 && (static_cast<unsigned char>(text[end]) & 0xC0) == 0x80) --end;
-  return text.substr(0, end) + "...";
-}
+// The text, cut to the length of a line of a block.
+std::string clipped(const std::string& text) { return shortened(text, kMostLetters); }
 
 std::string colour_of(int32_t stage) { return cat("c", stage % kColours); }
 
