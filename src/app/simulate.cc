@@ -2,6 +2,7 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <cmath>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <sstream>
@@ -81,6 +82,14 @@ void print_json(const SimulateOptions& options, const SimulationCase& it, const 
   if (!timeline.peak_bytes.empty()) {
     for (const Bytes peak : timeline.peak_bytes) tree["peak_bytes"].push_back(peak.count);
   }
+  if (!it.memory.empty()) {
+    tree["fits"] = shortage_text(it.memory).empty();
+    for (const WorkerMemory& of : it.memory) {
+      tree["memory"].push_back({{"worker", of.worker.value},
+                                {"needed_bytes", std::llround(of.needed)},
+                                {"memory_bytes", std::llround(of.has)}});
+    }
+  }
   if (!timeline.spans.empty()) {
     tree["critical_path"] = nlohmann::ordered_json::array();
     for (const Share& share : critical_path(timeline.spans).shares) {
@@ -138,6 +147,9 @@ void print_text(const SimulateOptions& options, const SimulationCase& it, const 
     out << cat("memory      ", fixed(static_cast<double>(most->count) / 1048576.0, 1),
                " MiB of activations and messages at most, at worker ",
                most - timeline.peak_bytes.begin(), "\n");
+  }
+  if (const std::string shortage = shortage_text(it.memory); !shortage.empty()) {
+    out << "lacks       the plan does not fit into memory: " << shortage << "\n";
   }
   out << recomputing_text(it.plan.stages);
   print_path(timeline, out);
@@ -225,6 +237,11 @@ int run_simulate(const SimulateOptions& options, std::ostream& out, std::ostream
   if (!timeline.ok()) {
     errors << "tenuto simulate: " << told(timeline.error().message) << "\n";
     return exit_code_of_command(timeline.error());
+  }
+  if (found.value().kept) {
+    const LayoutProblem problem(found.value().model, found.value().cluster, *found.value().kept);
+    found.value().memory =
+        memory_of_workers(problem, found.value().plan, found.value().cluster, timeline.value());
   }
   const SimulationCase& it = found.value();
   if (!options.trace.empty()) {

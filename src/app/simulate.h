@@ -38,7 +38,8 @@ struct SimulateOptions {
   bool json = false, gantt = false;
 };
 
-// Simulates and prints. Returns the exit code: 0; 1 a file could not be written; 2 wrong flags or
+// Simulates and prints; a plan that does not fit into the devices' memory is priced, too, and the
+// output says so. Returns the exit code: 0; 1 a file could not be written; 2 wrong flags or
 // an unreadable file; 3 the plan is refused. On 2 and 3 nothing is written to `out`.
 int run_simulate(const SimulateOptions& options, std::ostream& out = std::cout,
                  std::ostream& errors = std::cerr);

@@ -196,6 +196,7 @@ Status take_chain(const SimulateOptions& options, SimulationCase& it) {
     return invalid(cat(options.chain, " has ", layers, " layers and ", options.file, " ", expected,
                        ": give the layers that the plan was made for"));
   }
+  it.kept.emplace().optimizer = std::move(chain.value().optimizer);
   it.model = std::move(chain).value().model;
   it.update = true;
   return ok();

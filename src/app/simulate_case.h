@@ -3,10 +3,13 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "adapt/adapt.h"
+#include "adapt/layout/problem.h"
+#include "adapt/report/worker_memory.h"
 #include "app/iterations.h"
 #include "app/simulate.h"
 #include "base/result.h"
@@ -31,7 +34,9 @@ struct SimulationCase {
   std::string send = "offloaded";
   std::vector<Fault> faults;  // injected, on top of the cluster
   Seats seats{1};
-  std::vector<Stretch> stretches{};  // of the iterations, when there are faults
+  std::vector<Stretch> stretches{};      // of the iterations, when there are faults
+  std::optional<LayoutSettings> kept{};  // with the layers of a file: what devices keep of them
+  std::vector<WorkerMemory> memory{};    // of workers whose memory and layers are known
 };
 
 // The case that the flags describe. Where they leave the order or the all-reduces open, it has the

@@ -6,6 +6,8 @@
 #include <vector>
 
 #include "app/plan_calls.h"
+#include "app/simulate.h"
+#include "base/random.h"
 #include "base/text.h"
 
 namespace tenuto {
@@ -86,6 +88,70 @@ TEST_F(PlanMemory, IsAssumedWithoutTheKey) {
 TEST_F(PlanMemory, MayBeTooMuch) {
   const Scratch model("memory.json", model_with(20e6, {160e6, 20e6, 20e6, 20e6}));
   EXPECT_NE(refused(options(model), 3).find("stage 0 of 2"), std::string::npos);
+}
+
+// tenuto simulate, with the files that the plan was made from.
+Answer simulated(const Scratch& chain, const Scratch& cluster, const Scratch& plan, bool json) {
+  SimulateOptions options;
+  options.file = plan.path();
+  options.chain = chain.path();
+  options.cluster = cluster.path();
+  options.json = json;
+  std::ostringstream out, errors;
+  const int code = run_simulate(options, out, errors);
+  return {code, out.str(), errors.str()};
+}
+
+std::string cluster_with(int64_t devices, int64_t bytes) {
+  return cat("{\"devices\": ", devices,
+             ", \"bandwidth_gbps\": {\"inside\": 8, \"between\": 2, \"per_node\": 2}, ",
+             "\"memory_bytes\": ", bytes, "}");
+}
+
+// Whatever the planner writes fits, as tenuto simulate says; and with less memory than it says is
+// needed, the plan is priced all the same, and one line says what is missing.
+TEST(SimulateMemory, AgreesWithThePlanner) {
+  int32_t planned = 0;
+  for (uint64_t seed = 0; seed < 12; ++seed) {
+    SCOPED_TRACE(cat("seed ", seed));
+    Random random(mix(8, seed));
+    std::string layers;
+    for (int64_t l = 4 + random.below(5); l > 0; --l) {
+      layers += cat(1 + random.below(5), " ", 2 + random.below(9), " ",
+                    1'000'000 * (1 + random.below(20)), " ", random.below(9'000'000), " layer\n");
+    }
+    const Scratch chain("layers.chain", layers), plan("plan.json", "");
+    const int64_t devices = 2 + random.below(4);
+    const Scratch cluster("cluster.json",
+                          cluster_with(devices, 30'000'000 * (1 + random.below(12))));
+    PlanOptions options;
+    options.chain = chain.path();
+    options.cluster = cluster.path();
+    options.plan = plan.path();
+    if (answer(options).code != 0) continue;
+    ++planned;
+    const Json priced = Json::parse(simulated(chain, cluster, plan, true).out);
+    EXPECT_TRUE(priced["fits"].get<bool>()) << priced["memory"];
+    EXPECT_EQ(simulated(chain, cluster, plan, false).out.find("lacks"), std::string::npos);
+    int64_t most = 0;
+    for (const Json& worker : priced["memory"]) {
+      EXPECT_LE(worker["needed_bytes"].get<int64_t>(), worker["memory_bytes"].get<int64_t>());
+      most = std::max(most, worker["needed_bytes"].get<int64_t>());
+    }
+    const Scratch exact("exact.json", cluster_with(devices, most));
+    EXPECT_TRUE(Json::parse(simulated(chain, exact, plan, true).out)["fits"].get<bool>());
+    const Scratch small("small.json", cluster_with(devices, most - 1));
+    const Json lacking = Json::parse(simulated(chain, small, plan, true).out);
+    EXPECT_FALSE(lacking["fits"].get<bool>());
+    EXPECT_EQ(lacking["makespan_ms"], priced["makespan_ms"]);
+    const Answer text = simulated(chain, small, plan, false);
+    EXPECT_EQ(text.code, 0);
+    EXPECT_NE(text.out.find("lacks       the plan does not fit into memory: worker "),
+              std::string::npos);
+    EXPECT_NE(text.out.find(cat(" needs ", most, " bytes (")), std::string::npos) << text.out;
+    EXPECT_NE(text.out.find(cat(" of memory and has ", most - 1, " bytes (")), std::string::npos);
+  }
+  EXPECT_GE(planned, 6);
 }
 
 }  // namespace
