@@ -4,6 +4,7 @@
 #include <cmath>
 #include <map>
 #include <numeric>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -212,13 +213,16 @@ class Programs {
                         kLeastSweep, kMostSweep);
     // Limits for everything, on all orders, say most.
     constexpr bool kFlags[][2] = {{true, true}, {false, true}, {true, false}, {false, false}};
+    std::vector<std::optional<UnitOrder>> cuts(orders.size());
     for (size_t kind = 0; kind < kinds; ++kind) {
-      for (const NamedOrder& order : orders) {
+      for (size_t i = 0; i < orders.size(); ++i) {
         if (is_over()) return;
-        const UnitOrder cut(problem_, order.order, order.unit, counts_for(order));
+        const NamedOrder& order = orders[i];
+        std::optional<UnitOrder>& cut = cuts[i];
+        if (!cut) cut.emplace(problem_, order.order, order.unit, counts_for(order));
         pricer_.charge(devices * devices / kRatesPerBlock);
-        sweep(cut, {0, kFlags[kind][0], kFlags[kind][1]}, order.name);
-        if (kind == 0) published(cut, order.name);
+        sweep(*cut, {0, kFlags[kind][0], kFlags[kind][1]}, order.name);
+        if (kind == 0) published(*cut, order.name);
       }
     }
   }
@@ -344,7 +348,7 @@ std::optional<PricedLayout> price_candidates(const DraftTable& table, DraftPrice
   for (const Planner planner :
        {Planner::DataParallel, Planner::Gpipe, Planner::OneFOneB, Planner::HetPipe,
         Planner::PipeDream, Planner::Dapple, Planner::MinCut}) {
-    if (pricer.is_over()) return best;
+    if (pricer.is_over() || is_over(watch)) return best;
     const double steps = steps_of(table.problem(), planner);
     if (planner == Planner::MinCut && steps > kMostProgramSteps) continue;
     pricer.charge(steps / kStepsPerBlock);
@@ -360,6 +364,7 @@ std::optional<PricedLayout> price_candidates(const DraftTable& table, DraftPrice
     if (best && best->schedule.makespan <= layout.schedule.makespan) continue;
     best = std::move(layout);
   }
+  if (is_over(watch)) return best;
   begin_part(watch, "pricing layouts of dynamic programs");
   Programs(table, pricer, until).run();
   return best;

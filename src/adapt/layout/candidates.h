@@ -12,7 +12,8 @@
 namespace tenuto {
 
 // Gives candidates to the pricer until it has counted `until` blocks, but the most important ones
-// in any case. How many it makes, and how fine, depends on how much work one of them is.
+// in any case, unless the watch ends it. How many it makes, and how fine, depends on how much work
+// one of them is.
 //
 // Returns: the layout of the best of the other rules, with its own order of ops; nothing when none
 //          of them fits into memory

@@ -138,6 +138,7 @@ std::vector<DevicePair> joining_pairs(const LayoutProblem& problem) {
     outside.push_back({device, {0, device, problem.rate(0, device)}});
   }
   std::vector<DevicePair> tree;
+  std::vector<double> rates;
   while (!outside.empty()) {
     auto next = outside.begin();
     for (auto place = outside.begin(); place != outside.end(); ++place) {
@@ -147,9 +148,11 @@ std::vector<DevicePair> joining_pairs(const LayoutProblem& problem) {
     tree.push_back(next->second);
     *next = outside.back();
     outside.pop_back();
+    problem.rates_from(added, rates);
     for (auto& [device, best] : outside) {
-      const DevicePair pair{std::min(added, device), std::max(added, device),
-                            problem.rate(added, device)};
+      const double rate = rates[at(device)];
+      if (rate < best.rate) continue;
+      const DevicePair pair{std::min(added, device), std::max(added, device), rate};
       if (precedes(pair, best)) best = pair;
     }
   }

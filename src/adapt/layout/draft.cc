@@ -16,6 +16,9 @@ constexpr double kUnlimited = std::numeric_limits<double>::infinity();
 
 size_t at(int32_t index) { return static_cast<size_t>(index); }
 
+// Of a stage with more kinds, rates are not looked up pair by pair.
+constexpr size_t kManyKinds = 64;
+
 // Fast 64-bit hash of two words (the finalizer of splitmix64).
 uint64_t hash(uint64_t one, uint64_t other) {
   uint64_t word = one * 0x9E3779B97F4A7C15u + other + 0x632BE59BD9B4E019u;
@@ -26,27 +29,67 @@ uint64_t hash(uint64_t one, uint64_t other) {
 
 uint64_t hash(uint64_t one, double other) { return hash(one, std::bit_cast<uint64_t>(other)); }
 
-// What the devices of a kind have in common, as a hash: speed, memory, and for each third device
-// its rate. The second device of a pair is told from the third ones only by its rate to the first,
+// Hashes what the devices of a kind have in common: speed, memory, and for each third device its
+// rate. The second device of a pair is told from the third ones only by its rate to the first,
 // which is the fastest of both in the clusters that have kinds; so the device itself counts with
-// its fastest rate. `factors`: a random odd number for each device.
-uint64_t profile_of(const LayoutProblem& problem, int32_t device,
-                    const std::vector<uint64_t>& factors) {
-  uint64_t sum = 0;
-  double fastest = 0;
-  for (int32_t other = 0; other < problem.device_count(); ++other) {
-    if (other == device) continue;
-    const double rate = problem.rate(device, other);
-    fastest = std::max(fastest, rate);
-    sum += std::bit_cast<uint64_t>(rate) * factors[at(other)];
+// its fastest rate.
+class KindProfiles {
+ public:
+  explicit KindProfiles(const LayoutProblem& problem)
+      : problem_(problem), sums_(problem.class_count(), 0), counts_(problem.class_count(), 0) {
+    for (int32_t device = 0; device < problem.device_count(); ++device) {
+      factors_.push_back(hash(static_cast<uint64_t>(device), uint64_t{1}) | 1);
+      sums_[problem.class_of(device)] += factors_.back();
+      ++counts_[problem.class_of(device)];
+    }
   }
-  sum += std::bit_cast<uint64_t>(fastest) * factors[at(device)];
-  return hash(hash(sum, problem.speed(device)), problem.memory(device));
-}
+
+  uint64_t of(int32_t device) {
+    const size_t own = problem_.class_of(device);
+    --counts_[own];
+    uint64_t sum =
+        0 - std::bit_cast<uint64_t>(problem_.class_rate(own, own)) * factors_[at(device)];
+    double fastest = 0;
+    for (const RateException& exception : problem_.exceptions(device)) {
+      const size_t its = problem_.class_of(exception.other);
+      const auto usual = std::bit_cast<uint64_t>(problem_.class_rate(own, its));
+      sum += (std::bit_cast<uint64_t>(exception.rate) - usual) * factors_[at(exception.other)];
+      fastest = std::max(fastest, exception.rate);
+      --counts_[its];
+    }
+    for (size_t its = 0; its < counts_.size(); ++its) {
+      const double rate = problem_.class_rate(own, its);
+      sum += std::bit_cast<uint64_t>(rate) * sums_[its];
+      if (counts_[its] > 0) fastest = std::max(fastest, rate);
+    }
+    ++counts_[own];
+    for (const RateException& exception : problem_.exceptions(device)) {
+      ++counts_[problem_.class_of(exception.other)];
+    }
+    sum += std::bit_cast<uint64_t>(fastest) * factors_[at(device)];
+    return hash(hash(sum, problem_.speed(device)), problem_.memory(device));
+  }
+
+ private:
+  const LayoutProblem& problem_;
+  std::vector<uint64_t> factors_;  // of each device: a random odd number
+  std::vector<uint64_t> sums_;     // of each class: of its factors
+  std::vector<int64_t> counts_;    // of each class: its devices that have the rates of the class
+};
 
 bool exchangeable(const LayoutProblem& problem, int32_t one, int32_t other) {
   if (problem.speed(one) != problem.speed(other) || problem.memory(one) != problem.memory(other)) {
     return false;
+  }
+  if (problem.class_of(one) == problem.class_of(other)) {
+    // Only their exceptions can differ.
+    for (const auto& [from, to] : {std::pair(one, other), std::pair(other, one)}) {
+      for (const RateException& exception : problem.exceptions(from)) {
+        if (exception.other == to) continue;
+        if (problem.rate(to, exception.other) != exception.rate) return false;
+      }
+    }
+    return true;
   }
   for (int32_t third = 0; third < problem.device_count(); ++third) {
     if (third == one || third == other) continue;
@@ -73,13 +116,10 @@ void add(std::vector<KindCount>& devices, KindCount more) {
 }  // namespace
 
 DeviceKinds::DeviceKinds(const LayoutProblem& problem) : problem_(&problem) {
-  std::vector<uint64_t> factors;
-  for (int32_t device = 0; device < problem.device_count(); ++device) {
-    factors.push_back(hash(static_cast<uint64_t>(device), uint64_t{1}) | 1);
-  }
+  KindProfiles profiles(problem);
   std::unordered_multimap<uint64_t, int32_t> kinds_of;
   for (int32_t device = 0; device < problem.device_count(); ++device) {
-    const uint64_t profile = profile_of(problem, device, factors);
+    const uint64_t profile = profiles.of(device);
     int32_t found = -1;
     const auto [first, last] = kinds_of.equal_range(profile);
     for (auto entry = first; entry != last && found < 0; ++entry) {
@@ -99,6 +139,24 @@ double DeviceKinds::rate(int32_t one, int32_t other) const {
   if (one != other) return problem_->rate(devices(one).front(), devices(other).front());
   const std::vector<int32_t>& all = devices(one);
   return all.size() < 2 ? kUnlimited : problem_->rate(all[0], all[1]);
+}
+
+std::vector<int32_t> DeviceKinds::some(const std::vector<KindCount>& counts) const {
+  std::vector<int32_t> all;
+  for (const KindCount& some : counts) {
+    const std::vector<int32_t>& of = devices(some.kind);
+    all.insert(all.end(), of.begin(), of.begin() + some.count);
+  }
+  return all;
+}
+
+std::vector<int32_t> DeviceKinds::last(const std::vector<KindCount>& counts) const {
+  std::vector<int32_t> all;
+  for (const KindCount& some : counts) {
+    const std::vector<int32_t>& of = devices(some.kind);
+    all.insert(all.end(), of.end() - some.count, of.end());
+  }
+  return all;
 }
 
 Draft DraftTable::draft(const Layout& layout) const {
@@ -162,24 +220,33 @@ void DraftTable::refresh_devices(Draft& draft, int32_t stage) const {
   DraftStage& own = draft.stages[at(stage)];
   own.replicas = 0;
   own.inside = own.speed = own.memory = kUnlimited;
+  const bool many = own.devices.size() > kManyKinds;
   for (size_t i = 0; i < own.devices.size(); ++i) {
     const KindCount& some = own.devices[i];
     own.replicas += some.count;
     own.speed = std::min(own.speed, kinds_.speed(some.kind));
     own.memory = std::min(own.memory, kinds_.memory(some.kind));
+    if (many) continue;
     if (some.count > 1) own.inside = std::min(own.inside, kinds_.rate(some.kind, some.kind));
     for (size_t j = i + 1; j < own.devices.size(); ++j) {
       own.inside = std::min(own.inside, kinds_.rate(some.kind, own.devices[j].kind));
     }
   }
+  if (many) own.inside = slowest_inside(*problem_, kinds_.some(own.devices));
   refresh_stage_load(draft, stage);
 }
 
 void DraftTable::refresh_link(Draft& draft, int32_t stage) const {
+  const std::vector<KindCount>& before = draft.stages[at(stage)].devices;
+  const std::vector<KindCount>& after = draft.stages[at(stage + 1)].devices;
   double slowest = kUnlimited;
-  for (const KindCount& one : draft.stages[at(stage)].devices) {
-    for (const KindCount& other : draft.stages[at(stage + 1)].devices) {
-      slowest = std::min(slowest, kinds_.rate(one.kind, other.kind));
+  if (before.size() * after.size() > kManyKinds * kManyKinds) {
+    slowest = slowest_between(*problem_, kinds_.some(before), kinds_.last(after));
+  } else {
+    for (const KindCount& one : before) {
+      for (const KindCount& other : after) {
+        slowest = std::min(slowest, kinds_.rate(one.kind, other.kind));
+      }
     }
   }
   draft.between[at(stage)] = slowest;

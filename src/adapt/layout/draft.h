@@ -9,12 +9,18 @@
 
 namespace tenuto {
 
+// Some devices of a kind.
+struct KindCount {
+  int32_t kind = 0, count = 0;
+  bool operator==(const KindCount&) const = default;
+};
+
 // Devices of one kind can be exchanged for each other without any change of a layout's loads: they
 // have the same speed and memory, and the same rates to every third device. A search that counts
 // devices by kind meets each of these equal layouts once.
 class DeviceKinds {
  public:
-  // Cost: O(V^2) for V devices
+  // Cost: O(V C) for V devices in C classes, beside their exceptions
   explicit DeviceKinds(const LayoutProblem& problem);
 
   // The number of kinds.
@@ -26,6 +32,9 @@ class DeviceKinds {
   }
   // The kind of a device.
   int32_t kind(int32_t device) const { return kind_[static_cast<size_t>(device)]; }
+  // The lowest devices of these kinds, so many of each; and the highest ones.
+  std::vector<int32_t> some(const std::vector<KindCount>& counts) const;
+  std::vector<int32_t> last(const std::vector<KindCount>& counts) const;
   // Between a device of one kind and a different one of the other; infinite when there is none.
   double rate(int32_t one, int32_t other) const;
   double speed(int32_t kind) const { return problem_->speed(devices(kind).front()); }
@@ -35,12 +44,6 @@ class DeviceKinds {
   const LayoutProblem* problem_;
   std::vector<std::vector<int32_t>> devices_;
   std::vector<int32_t> kind_;
-};
-
-// Some devices of a kind.
-struct KindCount {
-  int32_t kind = 0, count = 0;
-  bool operator==(const KindCount&) const = default;
 };
 
 // A stage of a draft.

@@ -58,11 +58,12 @@ std::vector<double> best_connected(const LayoutProblem& problem) {
   std::vector<Pair> outside;  // for each device outside the tree, its fastest pair into it
   for (size_t device = 1; device < count; ++device) outside.push_back({-1, 0, device});
   size_t added = 0;
+  std::vector<double> rates;
   while (!outside.empty()) {
+    problem.rates_from(static_cast<int32_t>(added), rates);
     size_t next = 0;
     for (size_t i = 0; i < outside.size(); ++i) {
-      const double rate =
-          problem.rate(static_cast<int32_t>(added), static_cast<int32_t>(outside[i].other));
+      const double rate = rates[outside[i].other];
       if (rate > outside[i].rate) outside[i] = {rate, added, outside[i].other};
       if (outside[i].rate > outside[next].rate) next = i;
     }

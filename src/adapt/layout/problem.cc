@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <limits>
+#include <map>
+#include <unordered_map>
 
 #include "base/check.h"
 
@@ -82,17 +84,53 @@ LayoutProblem::LayoutProblem(const Model& model, const Cluster& cluster,
                    bytes_per_nanosecond(cluster.between[column][row]));
     }
   }
+  take_exceptions(cluster);
+}
+
+void LayoutProblem::take_exceptions(const Cluster& cluster) {
+  // Each pair once, by the lower and the higher device.
+  std::map<std::pair<int32_t, int32_t>, double> pairs;
   for (const auto& [pair, link] : cluster.exceptions) {
     const int32_t one = devices_[static_cast<size_t>(pair.first.value)],
                   other = devices_[static_cast<size_t>(pair.second.value)];
     if (one < 0 || other < 0 || one == other) continue;
-    exceptions_[std::minmax(one, other)] = slower(cluster, pair.first, pair.second);
+    pairs[std::minmax(one, other)] = slower(cluster, pair.first, pair.second);
+  }
+  if (pairs.empty()) return;
+  std::vector<std::vector<RateException>> by_device(workers_.size());
+  for (const auto& [pair, rate] : pairs) {
+    by_device[static_cast<size_t>(pair.first)].push_back({pair.second, rate});
+    by_device[static_cast<size_t>(pair.second)].push_back({pair.first, rate});
+  }
+  first_exception_.push_back(0);
+  for (std::vector<RateException>& of : by_device) {
+    std::sort(of.begin(), of.end(), [](const RateException& one, const RateException& other) {
+      return one.other < other.other;
+    });
+    exceptions_.insert(exceptions_.end(), of.begin(), of.end());
+    first_exception_.push_back(exceptions_.size());
   }
 }
 
 double LayoutProblem::rate_with_exceptions(int32_t one, int32_t other, double rate) const {
-  const auto found = exceptions_.find(std::minmax(one, other));
-  return found == exceptions_.end() ? rate : found->second;
+  const std::span<const RateException> of = exceptions(one);
+  const auto found = std::lower_bound(
+      of.begin(), of.end(), other,
+      [](const RateException& exception, int32_t device) { return exception.other < device; });
+  return found == of.end() || found->other != other ? rate : found->rate;
+}
+
+void LayoutProblem::rates_from(int32_t device, std::vector<double>& row) const {
+  row.resize(class_.size());
+  const double* const rates = &rates_[class_of(device) * class_count_];
+  if (class_count_ == 1) {
+    std::fill(row.begin(), row.end(), rates[0]);
+  } else {
+    for (size_t other = 0; other < row.size(); ++other) row[other] = rates[class_[other]];
+  }
+  for (const RateException& exception : exceptions(device)) {
+    row[static_cast<size_t>(exception.other)] = exception.rate;
+  }
 }
 
 namespace {
@@ -104,12 +142,72 @@ std::vector<int32_t> devices_of(const LayoutProblem& problem, const Stage& stage
   return devices;
 }
 
-// The slowest rate between two different devices of these.
+// Between so many pairs of devices, each rate is looked up.
+constexpr size_t kFewPairs = 1024;
+
+// Some devices, counted by class.
+struct ClassCounts {
+  ClassCounts(const LayoutProblem& problem, const std::vector<int32_t>& devices)
+      : count(problem.class_count(), 0), has(static_cast<size_t>(problem.device_count()), false) {
+    for (const int32_t device : devices) {
+      const size_t its = problem.class_of(device);
+      if (count[its]++ == 0) classes.push_back(its);
+      has[static_cast<size_t>(device)] = true;
+    }
+  }
+
+  std::vector<int64_t> count;   // [class]
+  std::vector<size_t> classes;  // those with devices
+  std::vector<bool> has;        // [device]
+};
+
+// The exceptions between the devices of a set and those of another one.
+struct SlowestException {
+  double rate = kUnlimited;                     // the slowest
+  std::unordered_map<size_t, int64_t> between;  // how many between two classes, each direction
+
+  static size_t key(const LayoutProblem& problem, size_t one, size_t other) {
+    return one * problem.class_count() + other;
+  }
+  SlowestException(const LayoutProblem& problem, const std::vector<int32_t>& from,
+                   const std::vector<bool>& to) {
+    for (const int32_t one : from) {
+      for (const RateException& exception : problem.exceptions(one)) {
+        if (!to[static_cast<size_t>(exception.other)]) continue;
+        rate = std::min(rate, exception.rate);
+        ++between[key(problem, problem.class_of(one), problem.class_of(exception.other))];
+      }
+    }
+  }
+  int64_t count(const LayoutProblem& problem, size_t one, size_t other) const {
+    const auto found = between.find(key(problem, one, other));
+    return found == between.end() ? 0 : found->second;
+  }
+};
+
+}  // namespace
+
 double slowest_inside(const LayoutProblem& problem, const std::vector<int32_t>& devices) {
   double slowest = kUnlimited;
-  for (size_t i = 0; i < devices.size(); ++i) {
-    for (size_t j = i + 1; j < devices.size(); ++j) {
-      slowest = std::min(slowest, problem.rate(devices[i], devices[j]));
+  if (devices.size() * devices.size() <= 2 * kFewPairs) {
+    for (size_t i = 0; i < devices.size(); ++i) {
+      for (size_t j = i + 1; j < devices.size(); ++j) {
+        slowest = std::min(slowest, problem.rate(devices[i], devices[j]));
+      }
+    }
+    return slowest;
+  }
+  const ClassCounts set(problem, devices);
+  const SlowestException exceptions(problem, devices, set.has);
+  slowest = exceptions.rate;
+  for (size_t i = 0; i < set.classes.size(); ++i) {
+    for (size_t j = i; j < set.classes.size(); ++j) {
+      const size_t one = set.classes[i], other = set.classes[j];
+      const double rate = problem.class_rate(one, other);
+      if (rate >= slowest) continue;
+      // Of one class, each pair counts in both directions, as its exceptions do.
+      const int64_t pairs = set.count[one] * (set.count[other] - (i == j ? 1 : 0));
+      if (pairs > exceptions.count(problem, one, other)) slowest = rate;
     }
   }
   return slowest;
@@ -118,13 +216,25 @@ double slowest_inside(const LayoutProblem& problem, const std::vector<int32_t>& 
 double slowest_between(const LayoutProblem& problem, const std::vector<int32_t>& from,
                        const std::vector<int32_t>& to) {
   double slowest = kUnlimited;
-  for (const int32_t one : from) {
-    for (const int32_t other : to) slowest = std::min(slowest, problem.rate(one, other));
+  if (from.size() * to.size() <= kFewPairs) {
+    for (const int32_t one : from) {
+      for (const int32_t other : to) slowest = std::min(slowest, problem.rate(one, other));
+    }
+    return slowest;
+  }
+  const ClassCounts first(problem, from), second(problem, to);
+  const SlowestException exceptions(problem, from, second.has);
+  slowest = exceptions.rate;
+  for (const size_t one : first.classes) {
+    for (const size_t other : second.classes) {
+      const double rate = problem.class_rate(one, other);
+      if (rate >= slowest) continue;
+      const int64_t pairs = first.count[one] * second.count[other];
+      if (pairs > exceptions.count(problem, one, other)) slowest = rate;
+    }
   }
   return slowest;
 }
-
-}  // namespace
 
 LayoutLoads row_split_loads(const LayoutProblem& problem, const Layout& layout) {
   LayoutLoads loads;

@@ -3,8 +3,8 @@
 
 #include <algorithm>
 #include <cstdint>
-#include <map>
 #include <optional>
+#include <span>
 #include <utility>
 #include <vector>
 
@@ -32,6 +32,12 @@ struct LayoutSettings {
 // Half-open range of layers.
 struct Layers {
   int32_t first = 0, end = 0;
+};
+
+// A rate between a device and another one that is not that of their classes.
+struct RateException {
+  int32_t other = 0;
+  double rate = 0;
 };
 
 // A model, a cluster and the settings in the form that searches need. Times are in nanoseconds,
@@ -86,6 +92,22 @@ class LayoutProblem {
     const double rate = rates_[row * class_count_ + column];
     return exceptions_.empty() ? rate : rate_with_exceptions(one, other, rate);
   }
+  // Devices are in classes. The rate between two of them is that of their classes, or of the same
+  // class, if it is not an exception.
+  size_t class_count() const { return class_count_; }
+  // The class of a device.
+  size_t class_of(int32_t device) const { return class_[static_cast<size_t>(device)]; }
+  // Between devices of two classes, apart from exceptions.
+  double class_rate(size_t one, size_t other) const { return rates_[one * class_count_ + other]; }
+  // The exceptions of a device, by the other device, ascending.
+  std::span<const RateException> exceptions(int32_t device) const {
+    if (exceptions_.empty()) return {};
+    const size_t first = first_exception_[static_cast<size_t>(device)];
+    return std::span(exceptions_)
+        .subspan(first, first_exception_[static_cast<size_t>(device) + 1] - first);
+  }
+  // Sets row[other] to rate(device, other) for all other devices.
+  void rates_from(int32_t device, std::vector<double>& row) const;
   // True when some device's memory is limited.
   bool memory_is_limited() const { return memory_is_limited_; }
 
@@ -94,6 +116,7 @@ class LayoutProblem {
   static double between(const Sums& sums, Layers layers) {
     return sums[static_cast<size_t>(layers.end)] - sums[static_cast<size_t>(layers.first)];
   }
+  void take_exceptions(const Cluster& cluster);
   double rate_with_exceptions(int32_t one, int32_t other, double rate) const;
 
   LayoutSettings settings_;
@@ -106,10 +129,21 @@ class LayoutProblem {
   std::vector<double> speed_, memory_;
   std::vector<size_t> class_;  // of each device
   size_t class_count_ = 0;
-  std::vector<double> rates_;                                 // between two classes
-  std::map<std::pair<int32_t, int32_t>, double> exceptions_;  // by the lower and the higher device
+  std::vector<double> rates_;              // between two classes
+  std::vector<RateException> exceptions_;  // of device 0, then of device 1, ...
+  std::vector<size_t> first_exception_;    // of each device, and behind the last one
   bool memory_is_limited_ = false;
 };
+
+// The slowest rate between two different devices of these; infinite when there are none.
+//
+// Cost: linear in the devices and their exceptions, and quadratic in their classes
+double slowest_inside(const LayoutProblem& problem, const std::vector<int32_t>& devices);
+
+// The slowest rate between a device of `from` and one of `to`, which have no device in common.
+// Cost: as slowest_inside()
+double slowest_between(const LayoutProblem& problem, const std::vector<int32_t>& from,
+                       const std::vector<int32_t>& to);
 
 // A stage's share of the work, in nanoseconds.
 struct StageLoad {

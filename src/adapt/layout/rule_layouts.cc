@@ -171,16 +171,6 @@ std::vector<int32_t> groups_of(const LayoutProblem& problem, int32_t most) {
   return ends;
 }
 
-double slowest_rate(const LayoutProblem& problem) {
-  double slowest = kUnlimited;
-  for (int32_t one = 0; one < problem.device_count(); ++one) {
-    for (int32_t other = one + 1; other < problem.device_count(); ++other) {
-      slowest = std::min(slowest, problem.rate(one, other));
-    }
-  }
-  return slowest;
-}
-
 // The program of flat_rate_layout(). State (cut, group): the layers before the cut on the devices
 // before the end of the group.
 class FlatRateProgram {
@@ -191,7 +181,7 @@ class FlatRateProgram {
         groups_(groups_of(problem, kMostGroups)),
         factors_(at(problem.device_count()) + 1),
         states_(cuts_.size() * groups_.size()) {
-    const double rate = slowest_rate(problem);
+    const double rate = slowest_inside(problem, natural_order(problem));
     for (size_t i = 1; i < factors_.size(); ++i) {
       const auto replicas = static_cast<double>(i);
       factors_[i] = {1 / replicas, 4 * (replicas - 1) / (replicas * replicas * rate),
@@ -277,14 +267,14 @@ class GroupRuns {
   GroupRuns(const LayoutProblem& problem, const std::vector<int32_t>& groups)
       : count_(groups.size()), runs_(count_ * count_), between_(count_ * count_ * count_) {
     std::vector<double> slowest(count_ * count_, kUnlimited);  // between two groups
+    std::vector<DeviceOrder> devices(count_);
+    for (size_t group = 0; group + 1 < count_; ++group) {
+      for (int32_t i = groups[group]; i < groups[group + 1]; ++i) devices[group].push_back(i);
+    }
     for (size_t one = 0; one + 1 < count_; ++one) {
-      for (size_t other = one; other + 1 < count_; ++other) {
-        for (int32_t i = groups[one]; i < groups[one + 1]; ++i) {
-          for (int32_t j = std::max(i + 1, groups[other]); j < groups[other + 1]; ++j) {
-            double& rate = slowest[one * count_ + other];
-            rate = std::min(rate, problem.rate(i, j));
-          }
-        }
+      slowest[one * count_ + one] = slowest_inside(problem, devices[one]);
+      for (size_t other = one + 1; other + 1 < count_; ++other) {
+        slowest[one * count_ + other] = slowest_between(problem, devices[one], devices[other]);
       }
     }
     for (size_t first = 0; first + 1 < count_; ++first) {

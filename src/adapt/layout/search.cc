@@ -54,9 +54,13 @@ class Search {
   Result<LayoutSearch> run() {
     found_.lower_bound = least_step(problem_);
     // All candidates are priced, though one of them may be the best: callers want others, too.
-    const std::optional<PricedLayout> baseline =
+    std::optional<PricedLayout> baseline =
         price_candidates(table_, pricer_, kCandidates * blocks_, watch_);
     if (pricer_.best().makespan == kNotPriced) try_frugal();
+    if (pricer_.best().makespan == kNotPriced && is_over(watch_)) {
+      // The time is over, but nothing fits so far: whether anything does takes as long as it takes.
+      baseline = price_candidates(table_, pricer_, kCandidates * blocks_, nullptr);
+    }
     pricer_.set_goal(found_.lower_bound);
     const auto layouts = static_cast<double>(effort_.layouts);
     small_ = draft_count(table_, layouts * kLeftOut) <= layouts * kLeftOut;
@@ -109,6 +113,7 @@ class Search {
     const FrugalLayouts frugal(problem_);
     const int32_t most = std::min(problem_.layer_count(), problem_.device_count());
     for (int32_t count = 1; count <= most; count += 1 + count / 16) {
+      if (pricer_.is_over()) return;
       pricer_.price(table_.draft(frugal.with_stages(count)), kNotPriced, "least memory");
     }
   }

@@ -23,14 +23,16 @@ class RunRates {
   // Runs of one unit.
   RunRates(const LayoutProblem& problem, const DeviceOrder& order, size_t unit)
       : units_(order.size() / unit), slowest_(units_ * (units_ - 1) / 2, kUnlimited) {
-    for (size_t first = 0; first < units_; ++first) {
+    std::vector<double> rates;
+    for (size_t i = 0; i < order.size(); ++i) {
+      problem.rates_from(order[i], rates);
+      const size_t first = i / unit;
       for (size_t other = first + 1; other < units_; ++other) {
-        double& slowest = slowest_[index(first, other)];
-        for (size_t i = first * unit; i < (first + 1) * unit; ++i) {
-          for (size_t j = other * unit; j < (other + 1) * unit; ++j) {
-            slowest = std::min(slowest, problem.rate(order[i], order[j]));
-          }
+        double slowest = slowest_[index(first, other)];
+        for (size_t j = other * unit; j < (other + 1) * unit; ++j) {
+          slowest = std::min(slowest, rates[at(order[j])]);
         }
+        slowest_[index(first, other)] = slowest;
       }
     }
   }

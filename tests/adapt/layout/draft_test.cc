@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <limits>
 #include <set>
 #include <utility>
 
@@ -82,6 +83,101 @@ TEST(DeviceKinds, AreDevicesThatCanBeExchanged) {
   chain.cluster.workers[7].alive = false;
   const LayoutProblem problem = problem_of(chain);
   EXPECT_EQ(DeviceKinds(problem).count(), 6);  // 0; 1 and 3; 2; 4; 5; 6
+}
+
+// Devices in random classes, with exceptions from the rates of the classes.
+PlannedChain scattered_chain(Random& random, int32_t devices) {
+  PlannedChain chain = node_chain(3, 1 + static_cast<int32_t>(random.below(4)), 4);
+  const auto classes = static_cast<int64_t>(chain.cluster.between.size());
+  chain.cluster.workers.assign(at(devices), {});
+  chain.cluster.place.clear();
+  for (int32_t w = 0; w < devices; ++w) {
+    chain.cluster.place.push_back(static_cast<int32_t>(random.below(classes)));
+  }
+  for (std::vector<Link>& row : chain.cluster.between) {
+    for (Link& link : row) link.bytes_per_second = static_cast<double>(1 + random.below(4)) * 1e9;
+  }
+  const auto one_of = [&] { return WorkerId{static_cast<int32_t>(random.below(devices))}; };
+  for (int64_t i = random.below(2 * devices); i > 0; --i) {
+    chain.cluster.exceptions[{one_of(), one_of()}] = {
+        {}, static_cast<double>(1 + random.below(6)) * 5e8};
+  }
+  return chain;
+}
+
+TEST(LayoutProblem, SlowestRatesAgreeWithAllPairs) {
+  for (uint64_t seed = 0; seed < 40; ++seed) {
+    SCOPED_TRACE(cat("seed ", seed));
+    Random random(mix(5, seed));
+    const auto devices = static_cast<int32_t>(2 + random.below(150));
+    const PlannedChain chain = scattered_chain(random, devices);
+    const LayoutProblem problem = problem_of(chain);
+    std::vector<int32_t> sets[2];
+    std::vector<double> rates;
+    double inside = std::numeric_limits<double>::infinity(), between = inside;
+    for (int32_t device = 0; device < devices; ++device) {
+      sets[random.below(2)].push_back(device);
+      problem.rates_from(device, rates);
+      for (int32_t other = 0; other < devices; ++other) {
+        if (other == device) continue;
+        EXPECT_EQ(rates[at(other)], problem.rate(device, other));
+        const WorkerId from = problem.worker(device), to = problem.worker(other);
+        EXPECT_EQ(rates[at(other)], std::min(chain.cluster.link(from, to).bytes_per_second,
+                                             chain.cluster.link(to, from).bytes_per_second) /
+                                        1e9);
+      }
+    }
+    for (const int32_t one : sets[0]) {
+      for (const int32_t other : sets[0]) {
+        if (one != other) inside = std::min(inside, problem.rate(one, other));
+      }
+      for (const int32_t other : sets[1]) between = std::min(between, problem.rate(one, other));
+    }
+    EXPECT_EQ(slowest_inside(problem, sets[0]), inside);
+    EXPECT_EQ(slowest_between(problem, sets[0], sets[1]), between);
+  }
+}
+
+TEST(DeviceKinds, AreExchangeableByEveryRate) {
+  int32_t joined = 0;
+  for (uint64_t seed = 0; seed < 40; ++seed) {
+    SCOPED_TRACE(cat("seed ", seed));
+    Random random(mix(6, seed));
+    const PlannedChain chain = scattered_chain(random, static_cast<int32_t>(2 + random.below(30)));
+    const LayoutProblem problem = problem_of(chain);
+    const DeviceKinds kinds(problem);
+    for (int32_t one = 0; one < problem.device_count(); ++one) {
+      for (int32_t other = 0; other < one; ++other) {
+        bool equal = true;
+        for (int32_t third = 0; third < problem.device_count(); ++third) {
+          if (third == one || third == other) continue;
+          equal = equal && problem.rate(one, third) == problem.rate(other, third);
+        }
+        if (kinds.kind(one) == kinds.kind(other)) {
+          ++joined;
+          EXPECT_TRUE(equal) << one << " and " << other;
+        }
+      }
+    }
+  }
+  EXPECT_GT(joined, 100);
+}
+
+// A stage of very many kinds of devices has the loads that its layout has.
+TEST(Draft, CountsManyKinds) {
+  PlannedChain chain = node_chain(4, 90, 2);
+  for (int32_t device = 0; device < 180; device += 7) {
+    chain.cluster.exceptions[{WorkerId{device}, WorkerId{179 - device}}] = {{}, 2e9};
+  }
+  const LayoutProblem problem = problem_of(chain);
+  const DraftTable table(problem);
+  Layout layout = {{0, 1, {}}, {1, 4, {}}};
+  for (int32_t device = 0; device < 180; ++device) {
+    layout[device % 3 == 0 ? 0 : 1].holders.push_back(WorkerId{device});
+  }
+  const Draft draft = table.draft(layout);
+  EXPECT_GT(draft.stages[1].devices.size(), 64u);
+  expect_loads(problem, table, draft);
 }
 
 TEST(Draft, KeepsTheLoadsOfItsLayoutWhateverMoves) {

@@ -13,6 +13,7 @@
 #include "base/random.h"
 #include "base/text.h"
 #include "sanitized.h"
+#include "world/cluster_file.h"
 
 namespace tenuto {
 namespace {
@@ -389,6 +390,33 @@ TEST(LayoutSearch, FindsLayoutsOfAnyCluster) {
     ASSERT_TRUE(found.ok());
     expect_found(chain, found.value());
   }
+}
+
+// With very many nodes, a search whose time is over has a layout at once, and no part of it counts
+// the pairs of devices one by one.
+TEST(LayoutSearch, EndsInTimeWithVeryManyNodes) {
+  constexpr int32_t kDevices = kSanitized ? 4096 : 16'384;
+  const auto cluster = cluster_from_json(
+      cat("{\"devices\": ", kDevices,
+          ", \"bandwidth_gbps\": {\"inside\": 25, \"between\": 3, \"per_node\": 2}}"),
+      "cluster");
+  ASSERT_TRUE(cluster.ok());
+  Model model;
+  for (int32_t l = 0; l < 18; ++l) {
+    Layer layer;
+    layer.forward = layer.backward_input = std::chrono::milliseconds(3 + l % 4);
+    layer.activation = layer.stash = layer.parameters = {1'000'000};
+    model.layers.push_back(layer);
+  }
+  LayoutSettings settings;
+  settings.micros = 16;
+  Watch watch;
+  watch.end();
+  const auto found = search_layout(LayoutProblem(model, cluster.value(), settings), {}, &watch);
+  ASSERT_TRUE(found.ok()) << found.error().message;
+  EXPECT_EQ(found.value().priced, 1);
+  EXPECT_GE(found.value().best.schedule.makespan, found.value().lower_bound);
+  EXPECT_TRUE(watch.was_heeded());
 }
 
 }  // namespace
