@@ -209,7 +209,8 @@ class GrpcClient : public Client {
 
   // `over`: guarded by the mutex.
   void write(Stream& stream, const bool& over) {
-    while (true) {
+    bool ended = false;  // by the coordinator
+    while (!ended) {
       wire::Report message;
       {
         std::unique_lock lock(mutex_);
@@ -223,11 +224,13 @@ class GrpcClient : public Client {
         message.set_instance(instance_);
         message.set_term(told_ ? told_->instruction.directive.term : 0);
       }
-      if (!stream.Write(message)) break;
+      ended = !stream.Write(message);
     }
     const std::lock_guard lock(mutex_);
     written_ = leaving_;
-    if (!leaving_) context_->TryCancel();
+    // What the coordinator said before it ended the stream, a refusal perhaps, can still be read;
+    // cancelling the call would lose it.
+    if (!leaving_ && !ended) context_->TryCancel();
     changed_.notify_all();
   }
 
