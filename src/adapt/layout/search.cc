@@ -58,7 +58,8 @@ class Search {
         price_candidates(table_, pricer_, kCandidates * blocks_, watch_);
     if (pricer_.best().makespan == kNotPriced) try_frugal();
     if (pricer_.best().makespan == kNotPriced && is_over(watch_)) {
-      // The time is over, but nothing fits so far: whether anything does takes as long as it takes.
+      // The time is over and nothing has fitted yet. Go on without a limit, because the answer that
+      // nothing fits may only be given when everything was tried.
       baseline = price_candidates(table_, pricer_, kCandidates * blocks_, nullptr);
     }
     pricer_.set_goal(found_.lower_bound);
