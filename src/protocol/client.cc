@@ -31,6 +31,8 @@ constexpr std::chrono::milliseconds kFarewell{500};
 constexpr std::chrono::milliseconds kFirstPause{5}, kLongestPause{100};
 // The limit of one try: the other end may be a host that is gone.
 constexpr std::chrono::seconds kTryLimit{2};
+// A question is given up after so many tries to connect.
+constexpr int kTriesForQuestion = 5;
 
 // The credentials of this end.
 std::shared_ptr<grpc::ChannelCredentials> credentials_of(const Tls* tls) {
@@ -47,6 +49,24 @@ std::shared_ptr<grpc::Channel> channel_to(const std::string& address, const Tls*
   arguments.SetMaxReceiveMessageSize(static_cast<int>(kMostInstruction));
   if (tls != nullptr) arguments.SetSslTargetNameOverride(kCoordinatorName);
   return grpc::CreateCustomChannel(address, credentials_of(tls), arguments);
+}
+
+// A channel that is connected, if that succeeds in one of several tries. One failed try means
+// little: gRPC at times gives up a connection that is under way, because it reads errno after other
+// system calls ("No such file or directory"). The question itself is asked only once.
+std::shared_ptr<grpc::Channel> channel_for_question(const std::string& address, const Tls* tls,
+                                                    Duration limit) {
+  const Duration end = monotonic_clock().now() + limit;
+  auto channel = channel_to(address, tls);
+  Duration pause = kFirstPause;
+  for (int tries = 1; tries < kTriesForQuestion; ++tries) {
+    if (connects(*channel, end - monotonic_clock().now())) break;
+    if (monotonic_clock().now() + pause >= end) break;
+    std::this_thread::sleep_for(pause);
+    pause *= 2;
+    channel = channel_to(address, tls);
+  }
+  return channel;
 }
 
 // Distinguishes this process from another one that claims to be the same worker; never 0.
@@ -317,9 +337,10 @@ Result<std::unique_ptr<Client>> connect_client(const ClientSettings& settings, c
 Result<std::string> ask_coordinator(const std::string& address, const std::string& job,
                                     const std::string& token, const std::string& text,
                                     Duration limit, const Tls* tls) {
-  const auto stub = wire::Coordinator::NewStub(channel_to(address, tls));
+  const auto end = std::chrono::system_clock::now() + limit;
+  const auto stub = wire::Coordinator::NewStub(channel_for_question(address, tls, limit));
   grpc::ClientContext context;
-  context.set_deadline(std::chrono::system_clock::now() + limit);
+  context.set_deadline(end);
   show({job, token}, {}, context);
   wire::Question question;
   question.set_text(text);

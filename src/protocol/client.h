@@ -64,7 +64,8 @@ Result<std::unique_ptr<Client>> connect_client(const ClientSettings& settings, c
                                                Mailbox& mailbox,
                                                std::function<void(const Error& error)> ended);
 
-// Sends one question or request to the coordinator at `address`; returns the answer's text.
+// Sends one question or request to the coordinator at `address`; returns the answer's text. Tries
+// several times to connect, but sends the question only once.
 //
 // Errors: Disconnected/Job  nobody answers within the limit
 //         Invalid/Call      the coordinator refused it; says why
