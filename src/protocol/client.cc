@@ -51,9 +51,9 @@ std::shared_ptr<grpc::Channel> channel_to(const std::string& address, const Tls*
   return grpc::CreateCustomChannel(address, credentials_of(tls), arguments);
 }
 
-// A channel that is connected, if that succeeds in one of several tries. One failed try means
-// little: gRPC at times gives up a connection that is under way, because it reads errno after other
-// system calls ("No such file or directory"). The question itself is asked only once.
+// Tries several times to connect, and returns the last channel. One failed try means little: gRPC
+// at times gives up a connection to a server that listens, with "No such file or directory".
+// Probably it reads errno after another system call has changed it.
 std::shared_ptr<grpc::Channel> channel_for_question(const std::string& address, const Tls* tls,
                                                     Duration limit) {
   const Duration end = monotonic_clock().now() + limit;
