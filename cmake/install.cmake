@@ -16,7 +16,8 @@ foreach(component plan runtime)
     install(DIRECTORY ${PROJECT_SOURCE_DIR}/src/${folder}
             DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/tenuto
             FILES_MATCHING PATTERN "*.h" PATTERN world/toml.h EXCLUDE
-            PATTERN transport/ucx_*.h EXCLUDE PATTERN sim/page EXCLUDE)
+            PATTERN transport/ucx_*.h EXCLUDE PATTERN transport/tcp EXCLUDE
+            PATTERN sim/page EXCLUDE)
   endforeach()
   install(EXPORT tenuto-${component} NAMESPACE tenuto:: DESTINATION ${package_folder}
           FILE tenuto-${component}.cmake)

@@ -29,9 +29,7 @@ Status verify_hello(const Hello& mine, const Hello& theirs, const std::string& w
                      "': check the address, because another run may be listening there")};
   }
   if (!same_secret(theirs.token, mine.token)) {
-    return Error{Code::Invalid, Reach::Link,
-                 cat(where, " has a wrong token for job '", mine.job,
-                     "': start it from the launcher of this run")};
+    return token_error(where, mine.job);
   }
   if (theirs.epoch != mine.epoch) {
     return Error{Code::Invalid, Reach::Link,
@@ -40,6 +38,12 @@ Status verify_hello(const Hello& mine, const Hello& theirs, const std::string& w
                      "yet")};
   }
   return ok();
+}
+
+Error token_error(const std::string& where, const std::string& job) {
+  return {
+      Code::Invalid, Reach::Link,
+      cat(where, " has a wrong token for job '", job, "': start it from the launcher of this run")};
 }
 
 std::string to_text(const Tag& tag) {

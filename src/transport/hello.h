@@ -15,6 +15,7 @@ namespace tenuto {
 Status verify_hello(const Hello& mine, const Hello& theirs, const std::string& where);
 
 // The errors that all wires give in the same words.
+Error token_error(const std::string& where, const std::string& job);
 Error size_error(WorkerId from, WorkerId to, const Tag& tag, Bytes sent, Bytes posted);
 Error lost_error(WorkerId peer, const std::string& why);
 Error dropped_error(WorkerId peer);

@@ -1,9 +1,7 @@
 #include "transport/ucx_frame.h"
 
-#include <cstring>
-#include <type_traits>
-
 #include "base/text.h"
+#include "transport/bytes.h"
 
 namespace tenuto {
 
@@ -11,64 +9,7 @@ namespace {
 
 constexpr uint32_t kFirstWord = 0x74656e75;
 
-class Writer {
- public:
-  template <class Number>
-  void number(Number value) {
-    static_assert(std::is_trivially_copyable_v<Number>);
-    bytes_.append(reinterpret_cast<const char*>(&value), sizeof(value));
-  }
-  void text(const std::string& value) {
-    const size_t length = std::min(value.size(), kFrameText);
-    number(static_cast<uint16_t>(length));
-    bytes_.append(value, 0, length);
-  }
-  std::string take() { return std::move(bytes_); }
-
- private:
-  std::string bytes_;
-};
-
-class Reader {
- public:
-  explicit Reader(std::span<const std::byte> bytes) : rest_(bytes) {}
-  template <class Number>
-  Number number() {
-    Number value{};
-    if (rest_.size() < sizeof(value)) {
-      good_ = false;
-      return value;
-    }
-    std::memcpy(&value, rest_.data(), sizeof(value));
-    rest_ = rest_.subspan(sizeof(value));
-    return value;
-  }
-  // A string as it was sent. Use printable() on one that may end in a log or on a terminal.
-  std::string text() {
-    const size_t length = number<uint16_t>();
-    if (!good_ || length > kFrameText || rest_.size() < length) {
-      good_ = false;
-      return {};
-    }
-    std::string value(reinterpret_cast<const char*>(rest_.data()), length);
-    rest_ = rest_.subspan(length);
-    return value;
-  }
-  bool whole() const { return good_ && rest_.empty(); }
-
- private:
-  std::span<const std::byte> rest_;
-  bool good_ = true;
-};
-
-std::string printable(std::string text) {
-  for (char& letter : text) {
-    if (static_cast<unsigned char>(letter) < 0x20 || letter == 0x7f) letter = '?';
-  }
-  return text;
-}
-
-void write_hello(Writer& writer, const Frame& frame) {
+void write_hello(ByteWriter& writer, const Frame& frame) {
   writer.number(kFirstWord);
   writer.number(frame.own_channel);
   writer.number(frame.hello.version);
@@ -82,7 +23,7 @@ void write_hello(Writer& writer, const Frame& frame) {
   writer.text(frame.address);
 }
 
-bool read_hello(Reader& reader, Frame& frame) {
+bool read_hello(ByteReader& reader, Frame& frame) {
   if (reader.number<uint32_t>() != kFirstWord) return false;
   frame.own_channel = reader.number<uint64_t>();
   frame.hello.version = reader.number<int32_t>();
@@ -97,13 +38,13 @@ bool read_hello(Reader& reader, Frame& frame) {
   return frame.hello.self.value >= 0;
 }
 
-void write_arrivals(Writer& writer, const std::vector<uint64_t>& arrived) {
+void write_arrivals(ByteWriter& writer, const std::vector<uint64_t>& arrived) {
   const size_t count = std::min(arrived.size(), kFrameArrivals);
   writer.number(static_cast<uint8_t>(count));
   for (size_t i = 0; i < count; ++i) writer.number(arrived[i]);
 }
 
-bool read_arrivals(Reader& reader, std::vector<uint64_t>& arrived) {
+bool read_arrivals(ByteReader& reader, std::vector<uint64_t>& arrived) {
   const size_t count = reader.number<uint8_t>();
   if (count > kFrameArrivals) return false;
   for (size_t i = 0; i < count; ++i) arrived.push_back(reader.number<uint64_t>());
@@ -113,7 +54,7 @@ bool read_arrivals(Reader& reader, std::vector<uint64_t>& arrived) {
 }  // namespace
 
 std::string encode(const Frame& frame) {
-  Writer writer;
+  ByteWriter writer;
   writer.number(static_cast<uint8_t>(frame.kind));
   writer.number(frame.channel);
   switch (frame.kind) {
@@ -150,7 +91,7 @@ std::string encode(const Frame& frame) {
 }
 
 Result<Frame> decode(std::span<const std::byte> bytes) {
-  Reader reader(bytes);
+  ByteReader reader(bytes);
   Frame frame;
   const auto kind = reader.number<uint8_t>();
   frame.kind = static_cast<FrameKind>(kind);

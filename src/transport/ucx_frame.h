@@ -10,12 +10,10 @@
 #include <vector>
 
 #include "base/result.h"
+#include "transport/bytes.h"
 #include "transport/transport.h"
 
 namespace tenuto {
-
-// The longest string in a frame, in bytes.
-inline constexpr size_t kFrameText = 1024;
 
 // The most arrivals that one frame reports.
 inline constexpr size_t kFrameArrivals = 64;

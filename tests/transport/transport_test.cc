@@ -7,14 +7,14 @@
 #include <thread>
 
 #include "base/text.h"
-#include "party.h"
+#include "tcp_party.h"
 #include "transport/faulty.h"
 #include "transport/ucx_frame.h"
 
 namespace tenuto {
 namespace {
 
-enum class Kind { Memory, Faulty, UcxAutomatic, UcxEager, UcxRendezvous, UcxDevice };
+enum class Kind { Memory, Faulty, Tcp, UcxAutomatic, UcxEager, UcxRendezvous, UcxDevice };
 
 std::string name_of(const testing::TestParamInfo<Kind>& info) {
   switch (info.param) {
@@ -22,6 +22,8 @@ std::string name_of(const testing::TestParamInfo<Kind>& info) {
       return "Memory";
     case Kind::Faulty:
       return "FaultyMemory";
+    case Kind::Tcp:
+      return "Tcp";
     case Kind::UcxAutomatic:
       return "UcxAutomatic";
     case Kind::UcxEager:
@@ -43,6 +45,8 @@ class Wires : public testing::TestWithParam<Kind> {
         };
       case Kind::Faulty:
         return make_slow_memory();
+      case Kind::Tcp:
+        return make_tcp();
       case Kind::UcxAutomatic:
         return make_ucx(ucx_settings());
       case Kind::UcxEager:
@@ -444,8 +448,8 @@ TEST_P(Wires, EightWorkersAllToAll) {
   for (auto& thread : threads) thread.join();
 }
 
-const auto kKinds = testing::Values(Kind::Memory, Kind::Faulty, Kind::UcxAutomatic, Kind::UcxEager,
-                                    Kind::UcxRendezvous, Kind::UcxDevice);
+const auto kKinds = testing::Values(Kind::Memory, Kind::Faulty, Kind::Tcp, Kind::UcxAutomatic,
+                                    Kind::UcxEager, Kind::UcxRendezvous, Kind::UcxDevice);
 INSTANTIATE_TEST_SUITE_P(All, Pair, kKinds, name_of);
 INSTANTIATE_TEST_SUITE_P(All, Wires, kKinds, name_of);
 

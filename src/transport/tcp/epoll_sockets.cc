@@ -1,0 +1,237 @@
+#include "transport/tcp/epoll_sockets.h"
+
+#include <netdb.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+#include <sys/socket.h>
+#include <sys/uio.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <cstring>
+#include <map>
+
+#include "base/clock.h"
+#include "base/text.h"
+
+namespace tenuto::tcp {
+
+namespace {
+
+// Bytes that the kernel takes before it has sent them. More would let less urgent bytes stand in
+// front of more urgent ones; fewer would let the network wait for this process.
+constexpr int kUnsent = 256 << 10;
+constexpr int kBacklog = 1024;
+constexpr int kEventsAtOnce = 64;
+constexpr int kKeepAliveProbes = 3;
+constexpr size_t kMostSpans = 64;
+
+std::string reason(int code) {
+  std::array<char, 256> text{};
+  return strerror_r(code, text.data(), text.size());
+}
+
+void set(int socket, int level, int option, int value) {
+  ::setsockopt(socket, level, option, &value, sizeof(value));
+}
+
+Io failed(int code) {
+  if (code == EAGAIN || code == EWOULDBLOCK || code == EINTR) return {};
+  const auto kind = code == ECONNREFUSED ? Io::Kind::Refused : Io::Kind::Failed;
+  return {kind, 0, false, reason(code)};
+}
+
+class EpollSockets : public Sockets {
+ public:
+  explicit EpollSockets(Duration patience) : patience_(patience) {}
+  EpollSockets(const EpollSockets&) = delete;
+  EpollSockets& operator=(const EpollSockets&) = delete;
+  ~EpollSockets() override {
+    for (const int each : {listener_, wake_, epoll_}) {
+      if (each >= 0) ::close(each);
+    }
+  }
+
+  Status start();
+  Result<std::string> listen(const std::string& host, uint16_t port) override;
+  SocketId accept() override;
+  SocketId connect(const SocketAddress& to) override;
+  Io read(SocketId socket, std::span<const std::span<std::byte>> to) override;
+  Io write(SocketId socket, std::span<const std::span<const std::byte>> from) override;
+  void close(SocketId socket, bool reset) override;
+  void wait(Duration limit, std::vector<SocketEvent>& events) override;
+  void wake() override;
+  Duration now() const override { return monotonic_clock().now(); }
+
+ private:
+  SocketId adopt(int socket);
+  bool watch(int descriptor, uint32_t events);
+
+  Duration patience_;
+  int epoll_ = -1, wake_ = -1, listener_ = -1;
+  std::map<int, int> unconnected_;  // sockets that could not begin to connect, and why
+};
+
+Status EpollSockets::start() {
+  epoll_ = epoll_create1(EPOLL_CLOEXEC);
+  wake_ = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
+  if (epoll_ < 0 || wake_ < 0 || !watch(wake_, EPOLLIN)) {
+    return Error{Code::Exhausted, Reach::Worker,
+                 "no more file descriptors for a wire: raise `ulimit -n`"};
+  }
+  return ok();
+}
+
+bool EpollSockets::watch(int descriptor, uint32_t events) {
+  epoll_event event{};
+  event.events = events;
+  event.data.fd = descriptor;
+  return epoll_ctl(epoll_, EPOLL_CTL_ADD, descriptor, &event) == 0;
+}
+
+Result<std::string> EpollSockets::listen(const std::string& host, uint16_t port) {
+  const bool v6 = host.find(':') != std::string::npos;
+  const std::string name = v6 && host.front() != '[' ? cat("[", host, "]") : host;
+  const auto where = resolve(cat(name, ":", port));
+  if (!where.ok()) return where.error();
+  const sockaddr_storage& storage = where.value().storage;
+  listener_ = ::socket(storage.ss_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+  if (listener_ < 0) {
+    return Error{Code::Exhausted, Reach::Worker, cat("no socket to listen at: ", reason(errno))};
+  }
+  set(listener_, SOL_SOCKET, SO_REUSEADDR, 1);
+  sockaddr_storage bound{};
+  socklen_t length = sizeof(bound);
+  if (::bind(listener_, reinterpret_cast<const sockaddr*>(&storage), where.value().length) != 0 ||
+      ::listen(listener_, kBacklog) != 0 || !watch(listener_, EPOLLIN | EPOLLET) ||
+      ::getsockname(listener_, reinterpret_cast<sockaddr*>(&bound), &length) != 0) {
+    return Error{Code::Disconnected, Reach::Worker,
+                 cat("cannot listen at ", name, ":", port, ": ", reason(errno),
+                     ": listen at an address of this machine and a free port")};
+  }
+  return cat(name, ":", port_of(bound));
+}
+
+// Watches a new connection. The kernel gives up on it by itself when the other host is silent.
+SocketId EpollSockets::adopt(int socket) {
+  const auto milliseconds =
+      static_cast<int>(std::max<int64_t>(patience_ / std::chrono::milliseconds(1), 1));
+  set(socket, IPPROTO_TCP, TCP_NODELAY, 1);
+  set(socket, IPPROTO_TCP, TCP_NOTSENT_LOWAT, kUnsent);
+  set(socket, IPPROTO_TCP, TCP_USER_TIMEOUT, milliseconds);
+  set(socket, SOL_SOCKET, SO_KEEPALIVE, 1);
+  const int seconds = std::max(milliseconds / 1000 / (kKeepAliveProbes + 1), 1);
+  set(socket, IPPROTO_TCP, TCP_KEEPIDLE, seconds);
+  set(socket, IPPROTO_TCP, TCP_KEEPINTVL, seconds);
+  set(socket, IPPROTO_TCP, TCP_KEEPCNT, kKeepAliveProbes);
+  if (watch(socket, EPOLLIN | EPOLLOUT | EPOLLRDHUP | EPOLLET)) return SocketId{socket};
+  ::close(socket);
+  return kNoSocket;
+}
+
+SocketId EpollSockets::accept() {
+  while (true) {
+    const int socket = ::accept4(listener_, nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC);
+    if (socket >= 0) return adopt(socket);
+    if (errno != ECONNABORTED && errno != EINTR) return kNoSocket;
+  }
+}
+
+SocketId EpollSockets::connect(const SocketAddress& to) {
+  const int socket = ::socket(to.storage.ss_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+  if (socket < 0) return kNoSocket;
+  const auto* address = reinterpret_cast<const sockaddr*>(&to.storage);
+  const int code = ::connect(socket, address, to.length) == 0 ? 0 : errno;
+  const SocketId made = adopt(socket);
+  if (made != kNoSocket && code != 0 && code != EINPROGRESS) unconnected_[socket] = code;
+  return made;
+}
+
+Io EpollSockets::read(SocketId socket, std::span<const std::span<std::byte>> to) {
+  std::array<iovec, kMostSpans> spans;
+  size_t wanted = 0, count = 0;
+  for (; count < std::min(to.size(), kMostSpans); ++count) {
+    spans[count] = {to[count].data(), to[count].size()};
+    wanted += to[count].size();
+  }
+  msghdr message{};
+  message.msg_iov = spans.data();
+  message.msg_iovlen = count;
+  const ssize_t size = ::recvmsg(static_cast<int>(socket), &message, MSG_DONTWAIT);
+  if (size < 0) {
+    const int code = errno;
+    const auto known = unconnected_.find(static_cast<int>(socket));
+    return failed(known != unconnected_.end() ? known->second : code);
+  }
+  if (size == 0) return {Io::Kind::Ended, 0, false, {}};
+  const auto moved = static_cast<size_t>(size);
+  return {Io::Kind::Moved, moved, moved == wanted, {}};
+}
+
+Io EpollSockets::write(SocketId socket, std::span<const std::span<const std::byte>> from) {
+  std::array<iovec, kMostSpans> spans;
+  size_t wanted = 0, count = 0;
+  for (; count < std::min(from.size(), kMostSpans); ++count) {
+    spans[count] = {const_cast<std::byte*>(from[count].data()), from[count].size()};
+    wanted += from[count].size();
+  }
+  msghdr message{};
+  message.msg_iov = spans.data();
+  message.msg_iovlen = count;
+  const ssize_t size = ::sendmsg(static_cast<int>(socket), &message, MSG_DONTWAIT | MSG_NOSIGNAL);
+  if (size < 0) return failed(errno);
+  const auto moved = static_cast<size_t>(size);
+  return {Io::Kind::Moved, moved, moved == wanted, {}};
+}
+
+void EpollSockets::close(SocketId socket, bool reset) {
+  const int descriptor = static_cast<int>(socket);
+  if (reset) {
+    const linger at_once{1, 0};
+    ::setsockopt(descriptor, SOL_SOCKET, SO_LINGER, &at_once, sizeof(at_once));
+  }
+  unconnected_.erase(descriptor);
+  ::close(descriptor);
+}
+
+void EpollSockets::wait(Duration limit, std::vector<SocketEvent>& events) {
+  int milliseconds = -1;
+  if (limit != Duration::max()) {
+    const auto rounded = (limit + std::chrono::microseconds(999)) / std::chrono::milliseconds(1);
+    milliseconds = static_cast<int>(std::min<int64_t>(rounded, 3600000));
+  }
+  std::array<epoll_event, kEventsAtOnce> found;
+  const int count = epoll_wait(epoll_, found.data(), kEventsAtOnce, milliseconds);
+  for (int i = 0; i < count; ++i) {
+    const epoll_event& each = found[static_cast<size_t>(i)];
+    if (each.data.fd == wake_) {
+      uint64_t ignored = 0;
+      [[maybe_unused]] const ssize_t size = ::read(wake_, &ignored, sizeof(ignored));
+    } else if (each.data.fd == listener_) {
+      events.push_back({kNoSocket});
+    } else {
+      const bool over = (each.events & (EPOLLRDHUP | EPOLLHUP | EPOLLERR)) != 0;
+      events.push_back({SocketId{each.data.fd}, over || (each.events & EPOLLIN) != 0,
+                        over || (each.events & EPOLLOUT) != 0, over});
+    }
+  }
+}
+
+void EpollSockets::wake() {
+  const uint64_t one = 1;
+  [[maybe_unused]] const ssize_t written = ::write(wake_, &one, sizeof(one));
+}
+
+}  // namespace
+
+Result<std::unique_ptr<Sockets>> make_epoll_sockets(Duration patience) {
+  auto made = std::make_unique<EpollSockets>(patience);
+  if (const Status status = made->start(); !status.ok()) return status.error();
+  return std::unique_ptr<Sockets>(std::move(made));
+}
+
+}  // namespace tenuto::tcp

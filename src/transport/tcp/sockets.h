@@ -1,0 +1,67 @@
+// The sockets that the engine of a wire uses: those of the kernel (epoll_sockets.h), or those of a
+// network that a test simulates on one thread.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "base/result.h"
+#include "base/unit.h"
+#include "transport/address.h"
+
+namespace tenuto::tcp {
+
+// One connection, or an attempt at one. Numbers may be used again after close().
+enum class SocketId : int32_t {};
+inline constexpr SocketId kNoSocket{-1};
+
+// What a read or write has done.
+struct Io {
+  // Moved: `count` bytes. Blocked: none; an event comes when it may be tried again. Ended (read
+  // only): the other end writes no more. Refused: nobody listens there. Failed: the connection is
+  // broken, `why` says how.
+  enum class Kind : uint8_t { Moved, Blocked, Ended, Refused, Failed } kind = Kind::Blocked;
+  size_t count = 0;
+  bool more = false;  // Moved: another call may move more now; false = an event comes first
+  std::string why;
+};
+
+// What has happened at a socket since the last event, at least: events may come without need.
+struct SocketEvent {
+  SocketId socket = kNoSocket;  // kNoSocket: somebody may want to be accepted
+  bool readable = false, writable = false;
+  bool over = false;  // it is readable, and no other event comes: read until it ends or fails
+};
+
+// Nothing here blocks but wait(). One thread at a time; wait() may run beside the others, and
+// wake() beside anything.
+class Sockets {
+ public:
+  virtual ~Sockets() = default;
+  // Listens; call once. Returns the address with its port.
+  //
+  // Errors: Invalid, Disconnected, Exhausted, each with a sentence
+  virtual Result<std::string> listen(const std::string& host, uint16_t port) = 0;
+  // The next one that connects to this end; kNoSocket = none now.
+  virtual SocketId accept() = 0;
+  // Begins to connect. Reading from the socket tells how it goes. kNoSocket = no socket is left.
+  virtual SocketId connect(const SocketAddress& to) = 0;
+  // Reads into the buffers, one after the other.
+  virtual Io read(SocketId socket, std::span<const std::span<std::byte>> to) = 0;
+  // Writes from the buffers, one after the other.
+  virtual Io write(SocketId socket, std::span<const std::span<const std::byte>> from) = 0;
+  // Closes: with `reset` what is on its way is lost and the other end's connection breaks; without,
+  // it arrives, and the other end reads the end of the stream behind it.
+  virtual void close(SocketId socket, bool reset) = 0;
+  // Waits until something happens, `limit` at most, and appends what. Errors of waiting are events.
+  virtual void wait(Duration limit, std::vector<SocketEvent>& events) = 0;
+  // Ends a wait() that is under way, or the next one. Any thread.
+  virtual void wake() = 0;
+  // The present moment.
+  virtual Duration now() const = 0;
+};
+
+}  // namespace tenuto::tcp

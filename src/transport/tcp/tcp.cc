@@ -1,0 +1,290 @@
+#include "transport/tcp/tcp.h"
+
+#include <atomic>
+#include <condition_variable>
+#include <mutex>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "base/text.h"
+#include "transport/bytes.h"
+#include "transport/hello.h"
+#include "transport/tcp/call_queue.h"
+#include "transport/tcp/engine.h"
+#include "transport/tcp/epoll_sockets.h"
+
+namespace tenuto {
+
+namespace {
+
+using tcp::Engine;
+
+// What a caller writes itself to a connection before it leaves the rest to the wire's thread.
+constexpr size_t kWrittenByCaller = tcp::kSmall;
+
+// A call on its way to the engine.
+struct Call {
+  enum class Kind : uint8_t { Connect, Send, Recv, Drop, Break, Close } kind = Kind::Close;
+  WorkerId peer;
+  Tag tag;
+  Stamp stamp;
+  Ticket ticket = kNoTicket;
+  std::span<const std::byte> sent;
+  std::span<std::byte> received;
+  Taker taker;
+  std::string name;
+  SocketAddress to;
+  Duration limit{};
+  int64_t after = 0;
+};
+
+// The engine belongs to whoever has locked `owner_`. The wire's thread gives it away while it waits
+// for the network. A caller that finds it free writes at once, so that a small message leaves
+// without waking the thread; a caller never waits for it.
+class Wire : public TcpTransport {
+ public:
+  Wire(const TcpSettings& settings, Hello self, Mailbox& mailbox,
+       std::unique_ptr<tcp::Sockets> sockets)
+      : settings_(settings),
+        self_(self.self),
+        sockets_(std::move(sockets)),
+        engine_(std::make_unique<Engine>(settings, std::move(self),
+                                         tcp::EngineParts{mailbox, *sockets_, tally_})) {}
+  Wire(const Wire&) = delete;
+  Wire& operator=(const Wire&) = delete;
+  ~Wire() override {
+    [[maybe_unused]] const Status status = close(Duration::zero());
+    if (thread_.joinable()) thread_.join();
+  }
+
+  // Listens and starts the thread.
+  Status start();
+
+  Address address() const override { return {address_}; }
+  Status connect(WorkerId peer, const Address& address, Ticket ticket) override;
+  Status send(WorkerId to, Tag tag, std::span<const std::byte> bytes, Stamp stamp,
+              Ticket ticket) override;
+  Status recv(WorkerId from, Tag tag, std::span<std::byte> bytes, Ticket ticket) override {
+    return take(from, tag, bytes, {}, ticket);
+  }
+  bool has_takers() const override { return true; }
+  Status take(WorkerId from, Tag tag, std::span<std::byte> buffer, Taker taker,
+              Ticket ticket) override;
+  Status drop(WorkerId peer) override;
+  Status close(Duration limit) override;
+  std::vector<Repair> take_repairs() override;
+  Status break_connection(WorkerId peer, int64_t after) override;
+  TcpCounters counters() const override;
+
+ private:
+  Status submit(Call call);
+  void work_as_caller();
+  void apply();
+  void run();
+  void serve();
+
+  TcpSettings settings_;
+  WorkerId self_;
+  tcp::Tally tally_;
+  std::unique_ptr<tcp::Sockets> sockets_;
+  std::string address_;
+  std::thread thread_;
+  tcp::CallQueue<Call> calls_;
+  std::atomic<bool> open_{false};    // calls are accepted
+  std::atomic<bool> asleep_{false};  // the thread must be woken for a new call
+  std::atomic<int64_t> until_{0};    // the moment until which it waits, in ns
+
+  std::mutex owner_;  // guards engine_; mailboxes are posted to while it is held
+  std::unique_ptr<Engine> engine_;
+
+  std::mutex mutex_;  // guards what follows; nothing else is locked while it is held
+  std::condition_variable changed_;
+  bool finished_ = false;
+  Status outcome_ = ok();  // of closing
+};
+
+Status Wire::start() {
+  if (const Status status = engine_->open(); !status.ok()) return status;
+  address_ = engine_->address();
+  open_ = true;
+  thread_ = std::thread([this] { run(); });
+  return ok();
+}
+
+// Adds a call and sees to it that somebody makes it.
+Status Wire::submit(Call call) {
+  const bool closes = call.kind == Call::Kind::Close;
+  if (closes ? !open_.exchange(false) : !open_.load()) return closed_error(self_);
+  const bool at_once = call.kind == Call::Kind::Send && call.sent.size() <= tcp::kSmall;
+  calls_.push(std::move(call));
+  if (at_once && owner_.try_lock()) {
+    work_as_caller();
+  } else if (asleep_.exchange(false)) {
+    sockets_->wake();
+  }
+  return ok();
+}
+
+// Makes the calls and writes, on the caller's thread; the engine is locked and becomes free.
+void Wire::work_as_caller() {
+  apply();
+  const Duration until = engine_->work(kWrittenByCaller);
+  owner_.unlock();
+  if (until.count() < until_.load() && asleep_.exchange(false)) sockets_->wake();
+}
+
+Status Wire::connect(WorkerId peer, const Address& address, Ticket ticket) {
+  const auto to = resolve(address.text);
+  if (!to.ok()) return to.error();
+  Call call;
+  call.kind = Call::Kind::Connect;
+  call.peer = peer;
+  call.name = address.text;
+  call.to = to.value();
+  call.ticket = ticket;
+  return submit(std::move(call));
+}
+
+Status Wire::send(WorkerId to, Tag tag, std::span<const std::byte> bytes, Stamp stamp,
+                  Ticket ticket) {
+  Call call;
+  call.kind = Call::Kind::Send;
+  call.peer = to;
+  call.tag = tag;
+  call.sent = bytes;
+  call.stamp = stamp;
+  call.ticket = ticket;
+  return submit(std::move(call));
+}
+
+Status Wire::take(WorkerId from, Tag tag, std::span<std::byte> buffer, Taker taker, Ticket ticket) {
+  Call call;
+  call.kind = Call::Kind::Recv;
+  call.peer = from;
+  call.tag = tag;
+  call.received = buffer;
+  call.taker = taker;
+  call.ticket = ticket;
+  return submit(std::move(call));
+}
+
+Status Wire::drop(WorkerId peer) {
+  Call call;
+  call.kind = Call::Kind::Drop;
+  call.peer = peer;
+  return submit(std::move(call));
+}
+
+std::vector<Repair> Wire::take_repairs() {
+  const std::lock_guard lock(tally_.mutex);
+  return std::exchange(tally_.repairs, {});
+}
+
+Status Wire::break_connection(WorkerId peer, int64_t after) {
+  Call call;
+  call.kind = Call::Kind::Break;
+  call.peer = peer;
+  call.after = after;
+  return submit(std::move(call));
+}
+
+Status Wire::close(Duration limit) {
+  Call call;
+  call.limit = limit;
+  if (!submit(std::move(call)).ok()) return ok();
+  std::unique_lock lock(mutex_);
+  changed_.wait(lock, [this] { return finished_; });
+  return outcome_;
+}
+
+TcpCounters Wire::counters() const {
+  return {tally_.refused, tally_.turned_away, tally_.malformed, tally_.wake_ups,
+          tally_.broken,  tally_.sent_again,  tally_.kept};
+}
+
+void Wire::apply() {
+  calls_.take_all([this](const Call& each) {
+    switch (each.kind) {
+      case Call::Kind::Connect:
+        return engine_->connect(each.peer, each.name, each.to, each.ticket);
+      case Call::Kind::Send:
+        return engine_->send(each.peer, each.tag, each.sent, each.stamp, each.ticket);
+      case Call::Kind::Recv:
+        return engine_->recv(each.peer, each.tag, each.received, each.taker, each.ticket);
+      case Call::Kind::Drop:
+        return engine_->drop(each.peer);
+      case Call::Kind::Break:
+        return engine_->break_connection(each.peer, each.after);
+      case Call::Kind::Close:
+        return engine_->close(each.limit);
+    }
+  });
+}
+
+// The main function of the wire's thread. Closing is finished only after the engine is destroyed:
+// until then it may use buffers and the mailbox.
+void Wire::run() {
+  if (settings_.on_thread) settings_.on_thread();
+  serve();
+  Status verdict = ok();
+  {
+    const std::lock_guard own(owner_);
+    verdict = engine_->verdict();
+    engine_.reset();
+    sockets_.reset();
+  }
+  {
+    const std::lock_guard lock(mutex_);
+    outcome_ = std::move(verdict);
+    finished_ = true;
+  }
+  changed_.notify_all();
+}
+
+// Works while there is work, then gives the engine away and waits until something happens.
+void Wire::serve() {
+  std::unique_lock own(owner_);
+  while (true) {
+    apply();
+    const Duration until = engine_->work();
+    if (engine_->closed()) return;
+    until_ = until.count();
+    asleep_ = true;
+    if (!calls_.empty()) {
+      asleep_ = false;
+      continue;
+    }
+    own.unlock();
+    engine_->gather_events(until);
+    own.lock();
+    asleep_ = false;
+    if (until != Duration{}) ++tally_.wake_ups;
+    engine_->handle_events();
+  }
+}
+
+}  // namespace
+
+Result<std::unique_ptr<TcpTransport>> make_tcp_transport(const TcpSettings& settings, Hello self,
+                                                         Mailbox& mailbox) {
+  if (self.job.size() > tcp::kLongestJob || self.token.size() > kFrameText) {
+    return invalid(cat("the name of the job has ", self.job.size(), " bytes, at most ",
+                       tcp::kLongestJob, ", and its token ", self.token.size(), ", at most ",
+                       kFrameText));
+  }
+  constexpr size_t kPort = 6;
+  if (settings.advertised_host.size() + kPort > tcp::kLongestAddress) {
+    return invalid(cat("the advertised address has ", settings.advertised_host.size(),
+                       " bytes, at most ", tcp::kLongestAddress - kPort));
+  }
+  if (self.self.value < 0) return invalid("a wire needs a worker number of at least 0");
+  auto sockets = tcp::make_epoll_sockets(settings.mend_limit);
+  if (!sockets.ok()) return sockets.error();
+  auto wire =
+      std::make_unique<Wire>(settings, std::move(self), mailbox, std::move(sockets).value());
+  if (const Status status = wire->start(); !status.ok()) return status.error();
+  return std::unique_ptr<TcpTransport>(std::move(wire));
+}
+
+}  // namespace tenuto

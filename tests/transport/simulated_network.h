@@ -1,0 +1,76 @@
+// A network on one thread, with a seed: reads and writes are cut short, bytes are late, connections
+// break at drawn bytes, attempts to connect are refused or never answered.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "base/random.h"
+#include "transport/tcp/sockets.h"
+
+namespace tenuto::tcp {
+
+// What goes wrong in a network.
+struct NetworkFaults {
+  int64_t mean_bytes = 0;     // written between two breaks, about; 0 = none breaks
+  int refused_of_100 = 0;     // attempts to connect, never more than two of a host in a row
+  int unanswered_of_100 = 0;  // the same
+  Duration most_latency = std::chrono::microseconds(200);
+};
+
+// The network. Its sockets live as long as it does.
+class SimulatedNetwork {
+ public:
+  SimulatedNetwork(uint64_t seed, const NetworkFaults& faults) : random_(seed), faults_(faults) {}
+  // The sockets of one more host.
+  std::unique_ptr<Sockets> host();
+  // The present moment.
+  Duration now() const { return now_; }
+  // Moves the clock to the next moment at which something happens by itself, or to `limit`.
+  void advance(Duration limit);
+  // Kills a host as kill -9 would: its connections end, and nobody listens there any more.
+  void kill(Sockets& host);
+  // How many connections have broken.
+  int64_t breaks() const { return breaks_; }
+  // Stops to break anything.
+  void heal() { faults_ = {0, 0, 0, faults_.most_latency}; }
+
+ private:
+  friend class SimulatedSockets;
+  class Host;
+  // Bytes under way; `told`: an event about them has been given.
+  struct Chunk {
+    Duration at{};
+    std::vector<std::byte> bytes;
+    size_t used = 0;
+    bool told = false;
+  };
+  // One end of a connection.
+  struct End {
+    std::weak_ptr<End> other;
+    std::deque<Chunk> coming;
+    size_t size = 0;     // of what is coming
+    Duration open_at{};  // a dialled end: when it is connected
+    Duration ends_at = Duration::max(), breaks_at = Duration::max();
+    bool refused = false, broken = false, told_end = false, told_open = false;
+    bool blocked = false;  // a write found no space
+    int port = 0;          // a dialled end: where to
+    bool arrived = false;  // the listener has been told
+  };
+  void break_now(End& end);
+  Duration delay();
+
+  Random random_;
+  NetworkFaults faults_;
+  Duration now_{std::chrono::seconds(1)};
+  int64_t breaks_ = 0;
+  int64_t until_break_ = 1000;
+  int next_port_ = 1;
+  std::vector<class SimulatedSockets*> hosts_;
+};
+
+}  // namespace tenuto::tcp

@@ -1,0 +1,90 @@
+// Wires over a simulated network in which connections break at drawn bytes: every message arrives
+// once and whole, and no peer is reported lost. TENUTO_BREAKS=100000 asks for as many breaks.
+#include <gtest/gtest.h>
+
+#include <cstdio>
+#include <cstdlib>
+
+#include "../sanitized.h"
+#include "simulated_wires.h"
+
+namespace tenuto::tcp {
+namespace {
+
+int64_t wanted_breaks() {
+  if (const char* asked = std::getenv("TENUTO_BREAKS")) return std::atoll(asked);
+  return kSanitized ? 300 : 2000;
+}
+
+constexpr int64_t kPlays = kSanitized ? 4 : 16;
+
+struct Totals {
+  int64_t breaks = 0, messages = 0, sent_again = 0, kept = 0, plays = 0;
+  Duration longest{};
+};
+
+void play(uint64_t seed, Totals& totals) {
+  SCOPED_TRACE(testing::Message() << "seed " << seed);
+  Random random(mix(seed, 77));
+  NetworkFaults faults;
+  faults.mean_bytes = 50000 << random.below(8);
+  faults.refused_of_100 = static_cast<int>(random.below(20));
+  faults.unanswered_of_100 = static_cast<int>(std::max<int64_t>(random.below(10) - 5, 0));
+  faults.most_latency = std::chrono::microseconds(1 << random.below(12));
+  SimulatedNetwork network(seed, faults);
+  TcpSettings settings;
+  settings.sends_end_there = random.below(4) == 0;
+  SimulatedWire left(network, hello_of(0), settings, seed),
+      right(network, hello_of(1), settings, seed + 1);
+  Traffic there(left, right.self, 60, seed), back(right, left.self, 60, seed);
+  left.connect(right, Ticket{1});
+  const std::vector<SimulatedWire*> both{&left, &right};
+  bool connected = false;
+  for (int turns = 0; !(connected && there.done() && back.done()); ++turns) {
+    ASSERT_LT(turns, 3000000) << "calls never ended";
+    ASSERT_LT(network.now(), std::chrono::hours(1)) << "calls never ended";
+    turn_all(network, both, network.now() + std::chrono::milliseconds(1));
+    auto& reports = left.mailbox.reports;
+    if (!connected && !reports.empty() && reports.front().ticket == Ticket{1}) {
+      ASSERT_TRUE(reports.front().status.ok()) << reports.front().status.error().message;
+      reports.pop_front();
+      connected = true;
+    }
+    if (connected) there.step();
+    back.step();
+    if (random.below(2000) == 0) left.engine->break_connection(right.self, random.below(3));
+    if (random.below(2000) == 0) right.engine->break_connection(left.self, random.below(3));
+    if (testing::Test::HasFailure()) return;
+  }
+  EXPECT_EQ(left.tally.malformed + right.tally.malformed, 0);
+  EXPECT_EQ(there.ended(), 120);
+  EXPECT_EQ(back.ended(), 120);
+  totals.breaks += network.breaks();
+  totals.messages += 120;
+  totals.sent_again += left.tally.sent_again + right.tally.sent_again;
+  totals.kept += left.tally.kept + right.tally.kept;
+  ++totals.plays;
+  // An attempt that is never answered takes as long as it takes.
+  if (faults.unanswered_of_100 > 0) return;
+  for (const Repair& each : left.tally.repairs)
+    totals.longest = std::max(totals.longest, each.took);
+}
+
+TEST(TcpMend, EveryMessageArrivesOnceWhateverBreaks) {
+  Totals totals;
+  const char* first = std::getenv("TENUTO_FIRST");
+  for (uint64_t seed = first != nullptr ? std::strtoull(first, nullptr, 10) : 1;
+       (totals.breaks < wanted_breaks() || totals.plays < kPlays) && !HasFailure(); ++seed) {
+    play(seed, totals);
+  }
+  EXPECT_GT(totals.sent_again, 0);
+  EXPECT_GT(totals.kept, 0);
+  std::printf(
+      "%ld plays, %ld messages, %ld connections broken, %ld messages sent again, %ld kept, the "
+      "longest repair %.1f ms\n",
+      totals.plays, totals.messages, totals.breaks, totals.sent_again, totals.kept,
+      to_milliseconds(totals.longest));
+}
+
+}  // namespace
+}  // namespace tenuto::tcp

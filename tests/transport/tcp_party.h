@@ -1,0 +1,20 @@
+// Workers on a wire over TCP, for the tests of every wire.
+#pragma once
+
+#include <memory>
+#include <utility>
+
+#include "party.h"
+#include "transport/tcp/tcp.h"
+
+namespace tenuto {
+
+inline Party::Make make_tcp(TcpSettings settings = {}) {
+  return [settings](Hello hello, Mailbox& mailbox) -> std::unique_ptr<Transport> {
+    auto made = make_tcp_transport(settings, std::move(hello), mailbox);
+    CHECK(made.ok(), made.error().message);
+    return std::move(made).value();
+  };
+}
+
+}  // namespace tenuto
