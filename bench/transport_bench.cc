@@ -1,7 +1,8 @@
-// The UCX wire against plain blocking sockets, two processes over loopback TCP, in the same run:
-// bandwidth with eight messages under way, and the one-way latency of 8 bytes. The variants take
-// turns within each round, so that other load on the machine affects all equally; medians of the
-// rounds are printed. The last line is the ratio that has a target.
+// The wires between processes against plain blocking sockets, two processes over loopback TCP, in
+// the same run: bandwidth with eight messages under way, the time of a message of 8 bytes with as
+// many under way, and the one-way latency of 8 bytes alone. The variants take turns within each
+// round, so that other load on the machine affects all equally; medians of the rounds are printed.
+// The last line is the ratio that has a target.
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <sys/prctl.h>
@@ -22,6 +23,7 @@
 
 #include "base/clock.h"
 #include "base/text.h"
+#include "transport/tcp/tcp.h"
 #include "transport/ucx.h"
 
 namespace tenuto {
@@ -29,9 +31,23 @@ namespace {
 
 constexpr int kWindow = 8;
 constexpr Duration kLimit = std::chrono::seconds(30);
-constexpr std::array<size_t, 3> kSizes{64 << 10, 1 << 20, 16 << 20};
-enum Variant : int32_t { Sockets, Automatic, Eager, Rendezvous, kVariants };
-constexpr std::array<const char*, kVariants> kNames{"plain sockets", "ucx auto", "ucx eager",
+// What is measured: messages of a size, with kWindow of them under way or one after the other.
+struct Column {
+  const char* key;
+  const char* title;
+  int64_t size = 0, count = 0;
+  bool alone = false;
+  bool is_time() const { return size < 1024; }  // time per message, not bytes per second
+};
+constexpr std::array<Column, 5> kColumns{{{"us_8b_window", "8 B us", 8, 8000, false},
+                                          {"mb_s_64k", "64 KiB MB/s", 64 << 10, 2048, false},
+                                          {"mb_s_1m", "1 MiB MB/s", 1 << 20, 128, false},
+                                          {"mb_s_64m", "64 MiB MB/s", 64 << 20, 4, false},
+                                          {"latency_us", "8 B alone us", 8, 1000, true}}};
+constexpr size_t kOneMebibyte = 2;     // the column that has a target
+constexpr size_t kMemory = 128 << 20;  // that the messages lie in; the largest share it
+enum Variant : int32_t { Sockets, Tcp, Automatic, Eager, Rendezvous, kVariants };
+constexpr std::array<const char*, kVariants> kNames{"plain sockets", "tcp", "ucx auto", "ucx eager",
                                                     "ucx rendezvous"};
 
 [[noreturn]] void die(const std::string& why) {
@@ -80,37 +96,52 @@ struct Task {
   int64_t size = 0, count = 0, round = 0;
 };
 
+// How many messages of a task are under way at once: as many as the memory has places.
+int64_t window_of(const Task& task) {
+  return std::min<int64_t>(kWindow, static_cast<int64_t>(kMemory) / task.size);
+}
+
 // One process's ends of all connections.
 struct Side {
   std::unique_ptr<Socket> socket;
   std::array<std::unique_ptr<QueueMailbox>, kVariants> mailbox;
-  std::array<std::unique_ptr<UcxTransport>, kVariants> wire;
+  std::array<std::unique_ptr<Transport>, kVariants> wire;
   WorkerId peer;
-  std::vector<std::vector<std::byte>> buffers;
+  std::vector<std::byte> memory;
   uint64_t ticket = 0;
 
   void open(int self) {
     peer = WorkerId{1 - self};
-    buffers.assign(kWindow, std::vector<std::byte>(kSizes.back(), std::byte{1}));
-    for (int variant = Automatic; variant < kVariants; ++variant) {
+    memory.assign(kMemory, std::byte{1});
+    for (int variant = Tcp; variant < kVariants; ++variant) {
       UcxSettings settings;
       settings.protocol = variant == Automatic ? UcxProtocol::Automatic
                           : variant == Eager   ? UcxProtocol::Eager
                                                : UcxProtocol::Rendezvous;
       mailbox[variant] = std::make_unique<QueueMailbox>();
-      auto made = make_ucx_transport(settings, {"bench", "bench", kWireVersion, WorkerId{self}, 0},
-                                     *mailbox[variant]);
+      const Hello hello{"bench", "bench", kWireVersion, WorkerId{self}, 0};
+      if (variant == Tcp) {
+        auto made = make_tcp_transport({}, hello, *mailbox[variant]);
+        if (!made.ok()) die(made.error().message);
+        wire[variant] = std::move(made).value();
+        continue;
+      }
+      auto made = make_ucx_transport(settings, hello, *mailbox[variant]);
       if (!made.ok()) die(made.error().message);
       wire[variant] = std::move(made).value();
     }
   }
+  std::span<std::byte> buffer(const Task& task, int64_t message) {
+    const auto size = static_cast<size_t>(task.size);
+    return std::span(memory).subspan(static_cast<size_t>(message % window_of(task)) * size, size);
+  }
   void recv(const Task& task, int64_t message) {
-    const std::span<std::byte> bytes(buffers[message % kWindow].data(), task.size);
+    const std::span<std::byte> bytes = buffer(task, message);
     require(wire[task.variant]->recv(peer, {0, task.round, static_cast<uint64_t>(message)}, bytes,
                                      Ticket{++ticket}));
   }
   void send(const Task& task, int64_t message) {
-    const std::span<const std::byte> bytes(buffers[message % kWindow].data(), task.size);
+    const std::span<const std::byte> bytes = buffer(task, message);
     require(wire[task.variant]->send(peer, {0, task.round, static_cast<uint64_t>(message)}, bytes,
                                      {}, Ticket{++ticket}));
   }
@@ -128,10 +159,10 @@ void stream_in(Side& side, const Task& task) {
   if (task.variant == Sockets) {
     side.socket->write(&all, 1);
     for (int64_t i = 0; i < task.count; ++i) {
-      side.socket->read(side.buffers[i % kWindow].data(), task.size);
+      side.socket->read(side.buffer(task, i).data(), task.size);
     }
   } else {
-    const int64_t ahead = std::min<int64_t>(kWindow, task.count);
+    const int64_t ahead = std::min<int64_t>(window_of(task), task.count);
     for (int64_t i = 0; i < ahead; ++i) side.recv(task, i);
     side.socket->write(&all, 1);
     for (int64_t i = 0; i < task.count; ++i) {
@@ -148,10 +179,10 @@ Duration stream_out(Side& side, const Task& task) {
   const Duration start = monotonic_clock().now();
   if (task.variant == Sockets) {
     for (int64_t i = 0; i < task.count; ++i) {
-      side.socket->write(side.buffers[i % kWindow].data(), task.size);
+      side.socket->write(side.buffer(task, i).data(), task.size);
     }
   } else {
-    const int64_t ahead = std::min<int64_t>(kWindow, task.count);
+    const int64_t ahead = std::min<int64_t>(window_of(task), task.count);
     for (int64_t i = 0; i < ahead; ++i) side.send(task, i);
     for (int64_t i = 0; i < task.count; ++i) {
       side.wait(task.variant);
@@ -166,9 +197,9 @@ Duration ping_pong(Side& side, const Task& task, bool first) {
   const Duration start = monotonic_clock().now();
   if (task.variant == Sockets) {
     for (int64_t i = 0; i < task.count; ++i) {
-      if (first) side.socket->write(side.buffers[0].data(), task.size);
-      side.socket->read(side.buffers[0].data(), task.size);
-      if (!first) side.socket->write(side.buffers[0].data(), task.size);
+      if (first) side.socket->write(side.memory.data(), task.size);
+      side.socket->read(side.memory.data(), task.size);
+      if (!first) side.socket->write(side.memory.data(), task.size);
     }
     return monotonic_clock().now() - start;
   }
@@ -210,7 +241,7 @@ void child(int descriptor) {
   Side side;
   side.socket = std::make_unique<Socket>(descriptor);
   side.open(1);
-  for (int variant = Automatic; variant < kVariants; ++variant) {
+  for (int variant = Tcp; variant < kVariants; ++variant) {
     const std::string text = side.wire[variant]->address().text;
     const auto length = static_cast<int64_t>(text.size());
     side.socket->write(&length, sizeof(length));
@@ -221,7 +252,7 @@ void child(int descriptor) {
     if (task.variant < 0) break;
     take_part(side, task, false);
   }
-  for (int variant = Automatic; variant < kVariants; ++variant) {
+  for (int variant = Tcp; variant < kVariants; ++variant) {
     require(side.wire[variant]->close(kLimit));
   }
 }
@@ -245,7 +276,7 @@ std::array<int, 2> loopback_pair() {
 }
 
 void meet(Side& side) {
-  for (int variant = Automatic; variant < kVariants; ++variant) {
+  for (int variant = Tcp; variant < kVariants; ++variant) {
     int64_t length = 0;
     side.socket->read(&length, sizeof(length));
     std::string text(static_cast<size_t>(length), ' ');
@@ -260,27 +291,28 @@ double median(std::vector<double> values) {
   return values[values.size() / 2];
 }
 
-// figures[column][variant]: MB/s for each size, then the latency in microseconds.
-using Figures = std::array<std::array<std::vector<double>, kVariants>, kSizes.size() + 1>;
+// figures[column][variant]: of each round.
+using Figures = std::array<std::array<std::vector<double>, kVariants>, kColumns.size()>;
 
 Figures measure(Side& side, int rounds) {
   Figures figures;
   int64_t turn = 0;
   for (int round = -1; round < rounds; ++round) {  // the first one warms up
-    for (size_t column = 0; column <= kSizes.size(); ++column) {
+    for (size_t column = 0; column < kColumns.size(); ++column) {
+      const Column& what = kColumns[column];
       for (int32_t step = 0; step < kVariants; ++step) {
         Task task;
         task.variant = (step + round + 1) % kVariants;
-        task.latency = column == kSizes.size() ? 1 : 0;
-        task.size = task.latency != 0 ? 8 : static_cast<int64_t>(kSizes[column]);
-        task.count = task.latency != 0 ? 1000 : std::max<int64_t>(16, (192 << 20) / task.size);
+        task.latency = what.alone ? 1 : 0;
+        task.size = what.size;
+        task.count = what.count;
         task.round = ++turn;
         side.socket->write(&task, sizeof(task));
         const double seconds = std::chrono::duration<double>(take_part(side, task, true)).count();
-        const auto bytes = static_cast<double>(task.size * task.count);
-        const double figure = task.latency != 0
-                                  ? seconds / static_cast<double>(2 * task.count) * 1e6
-                                  : bytes / seconds / 1e6;
+        const auto messages = static_cast<double>(what.alone ? 2 * task.count : task.count);
+        const double figure = what.is_time()
+                                  ? seconds / messages * 1e6
+                                  : messages * static_cast<double>(task.size) / seconds / 1e6;
         if (round >= 0) figures[column][task.variant].push_back(figure);
       }
     }
@@ -288,37 +320,48 @@ Figures measure(Side& side, int rounds) {
   return figures;
 }
 
-void print(const Figures& figures, int rounds, bool json) {
-  if (!json) {
-    std::printf("two processes, loopback TCP, window %d, medians of %d interleaved rounds\n",
-                kWindow, rounds);
-    std::printf("%-16s %14s %14s %14s %12s\n", "wire", "64 KiB MB/s", "1 MiB MB/s", "16 MiB MB/s",
-                "8 B us");
+// The median over the rounds of a variant's figure divided by plain sockets' of the same round: a
+// slow moment affects both sides.
+double ratio(const Figures& figures, size_t column, int variant) {
+  std::vector<double> ratios;
+  for (size_t i = 0; i < figures[column][Sockets].size(); ++i) {
+    ratios.push_back(figures[column][variant][i] / figures[column][Sockets][i]);
   }
+  return median(ratios);
+}
+
+void print_table(const Figures& figures, int rounds) {
+  std::printf("two processes, loopback TCP, window %d, medians of %d interleaved rounds\n%-16s",
+              kWindow, rounds, "wire");
+  for (const Column& column : kColumns) std::printf(" %13s", column.title);
+  for (int variant = 0; variant < kVariants; ++variant) {
+    std::printf("\n%-16s", kNames[variant]);
+    for (size_t i = 0; i < kColumns.size(); ++i) {
+      std::printf(" %13.*f", kColumns[i].is_time() ? 1 : 0, median(figures[i][variant]));
+    }
+  }
+  std::printf("\ndivided by plain sockets");
+  for (const int variant : {Tcp, Automatic}) {
+    std::printf("\n%-16s", kNames[variant]);
+    for (size_t i = 0; i < kColumns.size(); ++i) {
+      std::printf(" %13.2f", ratio(figures, i, variant));
+    }
+  }
+  std::printf("\nucx auto / plain sockets at 1 MiB: %.2f (at least 0.90 is wanted)\n",
+              ratio(figures, kOneMebibyte, Automatic));
+}
+
+void print_json(const Figures& figures, int rounds) {
   std::string rows;
   for (int variant = 0; variant < kVariants; ++variant) {
-    std::array<double, kSizes.size() + 1> row{};
-    for (size_t i = 0; i < row.size(); ++i) row[i] = median(figures[i][variant]);
-    if (!json) {
-      std::printf("%-16s %14.0f %14.0f %14.0f %12.1f\n", kNames[variant], row[0], row[1], row[2],
-                  row[3]);
+    rows += cat(rows.empty() ? "" : ", ", "{\"name\": \"", kNames[variant], "\"");
+    for (size_t i = 0; i < kColumns.size(); ++i) {
+      rows += cat(", \"", kColumns[i].key, "\": ", median(figures[i][variant]));
     }
-    rows += cat(rows.empty() ? "" : ", ", "{\"name\": \"", kNames[variant],
-                "\", \"mb_s_64k\": ", row[0], ", \"mb_s_1m\": ", row[1], ", \"mb_s_16m\": ", row[2],
-                ", \"latency_us\": ", row[3], "}");
+    rows += "}";
   }
-  // The median of the rounds' ratios: a slow moment affects both sides of a round.
-  std::vector<double> ratios;
-  for (size_t i = 0; i < figures[1][Sockets].size(); ++i) {
-    ratios.push_back(figures[1][Automatic][i] / figures[1][Sockets][i]);
-  }
-  const double ratio = median(ratios);
-  if (json) {
-    std::printf("{\"rounds\": %d, \"wires\": [%s], \"ratio_1m\": %.3f}\n", rounds, rows.c_str(),
-                ratio);
-  } else {
-    std::printf("ucx auto / plain sockets at 1 MiB: %.2f (at least 0.90 is wanted)\n", ratio);
-  }
+  std::printf("{\"rounds\": %d, \"wires\": [%s], \"ratio_1m\": %.3f}\n", rounds, rows.c_str(),
+              ratio(figures, kOneMebibyte, Automatic));
 }
 
 int run(int rounds, bool json) {
@@ -339,12 +382,12 @@ int run(int rounds, bool json) {
   const Figures figures = measure(side, rounds);
   const Task end;
   side.socket->write(&end, sizeof(end));
-  for (int variant = Automatic; variant < kVariants; ++variant) {
+  for (int variant = Tcp; variant < kVariants; ++variant) {
     require(side.wire[variant]->close(kLimit));
   }
   int status = 0;
   waitpid(pid, &status, 0);
-  print(figures, rounds, json);
+  json ? print_json(figures, rounds) : print_table(figures, rounds);
   return status == 0 ? 0 : 1;
 }
 
