@@ -44,7 +44,7 @@ class SimulatedSockets : public Sockets {
   Io write(SocketId socket, std::span<const std::span<const std::byte>> from) override;
   void close(SocketId socket, bool reset) override {
     const auto node = ends.extract(static_cast<int32_t>(socket));
-    close_end(*node.mapped(), reset);
+    if (!node.empty()) close_end(*node.mapped(), reset);  // a killed host's are gone
   }
   void wait(Duration limit, std::vector<SocketEvent>& events) override;
   void wake() override {}

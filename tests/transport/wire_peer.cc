@@ -1,12 +1,15 @@
-// The other process of ucx_test: connects as worker 1 to the given address and does one thing until
-// it is killed. ucx_peer ADDRESS idle|stream|listen
+// The other process of real_wire_test: connects as worker 1 to the given address and does one thing
+// until it is killed. wire_peer ADDRESS idle|stream|listen tcp|ucx
 #include <sys/prctl.h>
 
 #include <csignal>
+#include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "base/clock.h"
+#include "transport/tcp/tcp.h"
 #include "transport/ucx.h"
 
 namespace {
@@ -15,16 +18,28 @@ constexpr int kCount = 8;
 constexpr size_t kSize = 16 << 20;
 constexpr size_t kSmall = 32 << 10;  // fits into the socket buffers of a stopped process
 
+std::unique_ptr<tenuto::Transport> make_wire(const std::string& kind, tenuto::Mailbox& mailbox) {
+  const tenuto::Hello hello{"tale", "secret", tenuto::kWireVersion, tenuto::WorkerId{1}, 0};
+  if (kind == "tcp") {
+    auto made = tenuto::make_tcp_transport({}, hello, mailbox);
+    if (made.ok()) return std::move(made).value();
+  } else {
+    auto made = tenuto::make_ucx_transport({}, hello, mailbox);
+    if (made.ok()) return std::move(made).value();
+  }
+  return nullptr;
+}
+
 }  // namespace
 
 int main(int count, char** arguments) {
   using namespace tenuto;
   prctl(PR_SET_PDEATHSIG, SIGKILL);
-  if (count != 3) return 2;
+  if (count != 4) return 2;
   QueueMailbox mailbox;
-  auto made = make_ucx_transport({}, {"tale", "secret", kWireVersion, WorkerId{1}, 0}, mailbox);
-  if (!made.ok()) return 1;
-  UcxTransport& wire = *made.value();
+  const auto made = make_wire(arguments[3], mailbox);
+  if (made == nullptr) return 1;
+  Transport& wire = *made;
   if (!wire.connect(WorkerId{0}, {arguments[1]}, Ticket{1}).ok()) return 1;
   const auto done = mailbox.wait(std::chrono::seconds(20));
   if (!done.ok() || !done.value().status.ok()) return 1;

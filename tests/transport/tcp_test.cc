@@ -1,0 +1,366 @@
+// What only the wire over TCP has: its greeting, strangers at its port, peers that do not keep to
+// the format, deaths and drops at any moment of a simulated network.
+#include "transport/tcp/tcp.h"
+
+#include <gtest/gtest.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <cstring>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "../sanitized.h"
+#include "base/text.h"
+#include "simulated_wires.h"
+#include "tcp_party.h"
+#include "transport/address.h"
+#include "transport/tcp/greeting.h"
+
+namespace tenuto::tcp {
+namespace {
+
+using std::chrono::milliseconds;
+
+Introduction introduction(int worker) {
+  Introduction one;
+  one.hello = hello_of(worker);
+  one.instance = 70 + static_cast<uint64_t>(worker);
+  one.expected = WorkerId{0};
+  one.session = 5;
+  one.address = "127.0.0.1:4711";
+  return one;
+}
+
+Entropy counting(uint64_t seed) {
+  return [random = Random(seed)](std::span<std::byte> bytes) mutable {
+    for (std::byte& each : bytes) each = static_cast<std::byte>(random.next());
+  };
+}
+
+// Moves what `from` has to say to `to`, a few bytes at a time.
+Greeting::Step pass(Greeting& from, Greeting& to, size_t most, std::string* copy = nullptr) {
+  Greeting::Step step = Greeting::Step::More;
+  while (!from.output().empty() && step == Greeting::Step::More) {
+    const auto landing = to.landing();
+    const size_t count = std::min({most, landing.size(), from.output().size()});
+    std::memcpy(landing.data(), from.output().data(), count);
+    if (copy != nullptr) copy->append(reinterpret_cast<const char*>(landing.data()), count);
+    from.written(count);
+    step = to.take(count);
+  }
+  return step;
+}
+
+TEST(TcpGreeting, BothEndsProveThatTheyKnowTheToken) {
+  for (const size_t most : {1, 3, 7, 1024}) {
+    Greeting listener("secret", counting(1));
+    Greeting dialler("secret", counting(2), introduction(3));
+    EXPECT_EQ(pass(listener, dialler, most), Greeting::Step::More);
+    std::string hello;
+    EXPECT_EQ(pass(dialler, listener, most, &hello), Greeting::Step::Proven);
+    EXPECT_EQ(hello.find("secret"), std::string::npos) << "the token travels";
+    EXPECT_EQ(listener.theirs().hello.self, WorkerId{3});
+    EXPECT_EQ(listener.theirs().hello.job, "tale");
+    EXPECT_EQ(listener.theirs().instance, 73u);
+    EXPECT_EQ(listener.theirs().address, "127.0.0.1:4711");
+    listener.welcome(introduction(0));
+    EXPECT_EQ(pass(listener, dialler, most), Greeting::Step::Welcomed);
+    EXPECT_EQ(dialler.theirs().hello.self, WorkerId{0});
+  }
+}
+
+TEST(TcpGreeting, ARefusalIsProvedToo) {
+  Greeting listener("secret", counting(1));
+  Greeting dialler("secret", counting(2), introduction(3));
+  pass(listener, dialler, 1024);
+  pass(dialler, listener, 1024);
+  listener.refuse("it is of epoch 4");
+  EXPECT_EQ(pass(listener, dialler, 1024), Greeting::Step::Refused);
+  EXPECT_EQ(dialler.text(), "it is of epoch 4");
+}
+
+TEST(TcpGreeting, AnotherTokenIsFoundOutAtBothEnds) {
+  Greeting listener("secret", counting(1)), guesser("guess", counting(3));
+  Greeting dialler("guess", counting(2), introduction(3));
+  pass(listener, dialler, 1024);
+  EXPECT_EQ(pass(dialler, listener, 1024), Greeting::Step::Unproven);
+  listener.refuse_stranger();
+  EXPECT_EQ(pass(listener, dialler, 1024), Greeting::Step::Stranger);
+  // A listener without the token that claims to have understood.
+  Greeting honest("secret", counting(4), introduction(3));
+  pass(guesser, honest, 1024);
+  EXPECT_EQ(pass(honest, guesser, 1024), Greeting::Step::Unproven);
+  guesser.welcome(introduction(0));
+  EXPECT_EQ(pass(guesser, honest, 1024), Greeting::Step::Unproven);
+}
+
+TEST(TcpGreeting, ARecordedHelloIsWorthNothing) {
+  Greeting first("secret", counting(1)), second("secret", counting(9));
+  Greeting dialler("secret", counting(2), introduction(3));
+  std::string hello;
+  pass(first, dialler, 1024);
+  EXPECT_EQ(pass(dialler, first, 1024, &hello), Greeting::Step::Proven);
+  Greeting::Step step = Greeting::Step::More;
+  for (size_t at = 0; step == Greeting::Step::More;) {
+    const auto landing = second.landing();
+    std::memcpy(landing.data(), hello.data() + at, landing.size());
+    at += landing.size();
+    step = second.take(landing.size());
+  }
+  EXPECT_EQ(step, Greeting::Step::Unproven);
+}
+
+TEST(TcpGreeting, EveryChangedBitIsFoundOut) {
+  Random random(4);
+  for (int i = 0; i < 2000; ++i) {
+    Greeting listener("secret", counting(1)), dialler("secret", counting(2), introduction(3));
+    pass(listener, dialler, 1024);
+    const auto said = dialler.output();
+    std::string hello(reinterpret_cast<const char*>(said.data()), said.size());
+    hello[static_cast<size_t>(random.below(static_cast<int64_t>(hello.size())))] ^=
+        static_cast<char>(1 << random.below(8));
+    Greeting::Step step = Greeting::Step::More;
+    for (size_t at = 0; step == Greeting::Step::More && at < hello.size();) {
+      const auto landing = listener.landing();
+      const size_t count = std::min(landing.size(), hello.size() - at);
+      std::memcpy(landing.data(), hello.data() + at, count);
+      at += count;
+      step = listener.take(count);
+    }
+    EXPECT_NE(step, Greeting::Step::Proven);
+  }
+}
+
+// A bare socket that speaks no wire.
+class Stranger {
+ public:
+  explicit Stranger(const std::string& address) {
+    const auto to = resolve(address);
+    socket_ = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    const auto* where = reinterpret_cast<const sockaddr*>(&to.value().storage);
+    EXPECT_EQ(::connect(socket_, where, to.value().length), 0);
+  }
+  Stranger(const Stranger&) = delete;
+  Stranger& operator=(const Stranger&) = delete;
+  ~Stranger() { ::close(socket_); }
+  void say(const std::string& text) const {
+    [[maybe_unused]] const auto sent = ::send(socket_, text.data(), text.size(), MSG_NOSIGNAL);
+  }
+  // Reads until the other end closes.
+  size_t listen() const {
+    size_t total = 0;
+    char bytes[4096];
+    while (true) {
+      const ssize_t count = ::recv(socket_, bytes, sizeof(bytes), 0);
+      if (count <= 0) return total;
+      total += static_cast<size_t>(count);
+    }
+  }
+
+ private:
+  int socket_;
+};
+
+const TcpTransport& tcp(Party& party) { return static_cast<const TcpTransport&>(*party.wire); }
+
+TEST(Tcp, StrangersAreRefusedAndHarmNobody) {
+  Party host(make_tcp(), hello_of(0)), friendly(make_tcp(), hello_of(1));
+  ASSERT_TRUE(friendly.connect(host).ok());
+  Random random(5);
+  std::vector<std::byte> bytes(1000), got(1000);
+  uint64_t name = 0;
+  for (size_t length = 1; length <= 65536; length = 2 * length + 1) {
+    std::string junk;
+    for (size_t i = 0; i < length; ++i) junk += static_cast<char>(random.next());
+    for (const std::string& text : {junk, "GET / HTTP/1.1\r\n" + junk, std::string(length, '\0')}) {
+      const Stranger stranger(host.wire->address().text);
+      stranger.say(text);
+      // What is shorter than the head of a greeting is waited for, until hello_limit.
+      EXPECT_TRUE(length < 8 || stranger.listen() <= 64);
+    }
+    const Ticket receiving = friendly.recv(0, ++name, got);
+    EXPECT_TRUE(host.end_of(host.send(1, name, bytes)).status.ok());
+    EXPECT_TRUE(friendly.end_of(receiving).status.ok());
+  }
+  EXPECT_GT(tcp(host).counters().malformed, 30);
+  EXPECT_TRUE(host.losses.empty());
+  EXPECT_EQ(tcp(host).counters().broken, 0);
+}
+
+TEST(Tcp, ASilentStrangerIsClosedInTime) {
+  TcpSettings settings;
+  settings.hello_limit = milliseconds(50);
+  Party host(make_tcp(settings), hello_of(0));
+  const Stranger stranger(host.wire->address().text);
+  EXPECT_EQ(stranger.listen(), 40u) << "a challenge and no more";
+  EXPECT_EQ(tcp(host).counters().refused, 1);
+}
+
+// Those who do not speak cannot keep others out: the oldest of them goes for the newest.
+TEST(Tcp, UnidentifiedConnectionsAreLimited) {
+  TcpSettings settings;
+  settings.most_strangers = 8;
+  settings.hello_limit = kPatience;
+  Party host(make_tcp(settings), hello_of(0));
+  std::vector<std::unique_ptr<Stranger>> strangers;
+  for (int i = 0; i < 100; ++i) {
+    strangers.push_back(std::make_unique<Stranger>(host.wire->address().text));
+  }
+  Party guest(make_tcp(), hello_of(1));
+  const Status status = guest.connect(host);
+  EXPECT_TRUE(status.ok()) << status.error().message;
+  EXPECT_EQ(strangers.front()->listen(), 40u);
+  EXPECT_GE(tcp(host).counters().turned_away, 92);
+}
+
+TEST(Tcp, BadSettingsAreRefused) {
+  QueueMailbox mailbox;
+  TcpSettings settings;
+  settings.listen_host = "192.0.2.1";
+  auto made = make_tcp_transport(settings, hello_of(0), mailbox);
+  ASSERT_FALSE(made.ok());
+  EXPECT_NE(made.error().message.find("192.0.2.1"), std::string::npos) << made.error().message;
+  Hello hello = hello_of(0);
+  hello.job = std::string(kLongestJob + 1, 'j');
+  made = make_tcp_transport({}, hello, mailbox);
+  ASSERT_FALSE(made.ok());
+  EXPECT_NE(made.error().message.find("has 513 bytes, at most 512"), std::string::npos)
+      << made.error().message;
+  Party party(make_tcp(), hello_of(0));
+  for (const char* bad : {"", "nowhere", ":5", "127.0.0.1:", "127.0.0.1:sixty"}) {
+    EXPECT_FALSE(party.wire->connect(WorkerId{1}, {bad}, Ticket{9}).ok()) << bad;
+  }
+}
+
+TEST(Tcp, AQuietWireSleeps) {
+  Party left(make_tcp(), hello_of(0)), right(make_tcp(), hello_of(1));
+  ASSERT_TRUE(left.connect(right).ok());
+  const Duration limit = monotonic_clock().now() + kPatience;
+  int64_t woken = 0;
+  do {
+    const int64_t before = tcp(left).counters().wake_ups;
+    std::this_thread::sleep_for(milliseconds(200));
+    woken = tcp(left).counters().wake_ups - before;
+  } while (woken > 1 && monotonic_clock().now() < limit);
+  EXPECT_LE(woken, 1);
+}
+
+// Wires on one thread whose connections break, whose ends drop each other and connect again, and
+// that die: every call ends once, a message that arrives is whole, and no memory is touched after
+// the end of its call.
+class Upset {
+ public:
+  explicit Upset(uint64_t seed) : random_(mix(seed, 3)), network_(seed, faults()) {
+    TcpSettings settings;
+    settings.mend_limit = milliseconds(300);
+    for (int i = 0; i < 2; ++i) {
+      wires_.push_back(std::make_unique<SimulatedWire>(network_, hello_of(i), settings, seed + 2));
+    }
+  }
+
+  void run() {
+    const std::vector<SimulatedWire*> both{wires_[0].get(), wires_[1].get()};
+    begin_connect();
+    for (int turn = 0; turn < 3000; ++turn) {
+      turn_all(network_, both, network_.now() + milliseconds(1));
+      step();
+      if (random_.below(300) == 0) {
+        const auto end = static_cast<size_t>(random_.below(2));
+        both[end]->engine->drop(other_of(static_cast<int>(end)));
+      }
+      if (random_.below(100) == 0) begin_connect();
+    }
+    const bool dies = random_.below(2) == 0;
+    if (dies) {
+      network_.kill(*wires_[1]->sockets);
+      for (int turn = 0; open_[0] > 0 && turn < 100000; ++turn) {
+        turn_all(network_, {both[0]}, network_.now() + milliseconds(1));
+        step();
+        if (open_[0] > 0 && turn % 1000 == 999) begin_connect();
+        if (turn == 50000) wires_[0]->engine->drop(WorkerId{1});
+      }
+      EXPECT_EQ(open_[0], 0) << "calls with a dead peer never ended";
+      return;
+    }
+    for (auto& wire : wires_) wire->engine->close(milliseconds(20));
+    for (int turn = 0; turn < 100000; ++turn) {
+      if (wires_[0]->engine->closed() && wires_[1]->engine->closed()) break;
+      turn_all(network_, both, network_.now() + milliseconds(1));
+    }
+    step();
+    EXPECT_TRUE(wires_[0]->engine->closed() && wires_[1]->engine->closed());
+    EXPECT_EQ(open_[0] + open_[1], 0) << "calls of a closed wire never ended";
+  }
+
+ private:
+  struct Call {
+    bool out = false, ended = false;
+    uint64_t name = 0;
+    std::vector<std::byte> bytes;
+  };
+  static NetworkFaults faults() { return {300000, 10, 2, std::chrono::microseconds(300)}; }
+  static WorkerId other_of(int end) { return WorkerId{1 - end}; }
+
+  void begin_connect() {
+    calls_[0].push_back({});  // its ticket
+    ++open_[0];
+    wires_[0]->connect(*wires_[1], Ticket{calls_[0].size()});
+  }
+  void step() {
+    for (int end = 0; end < 2; ++end) {
+      if (open_[end] < 20 && random_.below(3) == 0) begin(end);
+      auto& reports = wires_[static_cast<size_t>(end)]->mailbox.reports;
+      for (; !reports.empty(); reports.pop_front()) check(end, reports.front());
+    }
+  }
+  // Names are drawn from few, so that some are used twice at once, and some never by the other end.
+  void begin(int end) {
+    Engine& engine = *wires_[static_cast<size_t>(end)]->engine;
+    Call call;
+    call.out = random_.below(2) == 0;
+    call.name = static_cast<uint64_t>(random_.below(40));
+    const size_t size = call.name % 5 == 0 ? 300000 + call.name : call.name * 700;
+    const int from = call.out ? end : 1 - end;
+    call.bytes = call.out ? pattern(mix(call.name, from), size) : std::vector<std::byte>(size);
+    calls_[end].push_back(std::move(call));
+    ++open_[end];
+    Call& made = calls_[end].back();
+    const Ticket ticket{calls_[end].size()};
+    const Tag tag{0, 0, made.name};
+    if (made.out) {
+      engine.send(other_of(end), tag, made.bytes, {}, ticket);
+    } else {
+      engine.recv(other_of(end), tag, made.bytes, {}, ticket);
+    }
+  }
+  void check(int end, const Done& done) {
+    if (done.ticket == kNoTicket) return;
+    Call& call = calls_[end][static_cast<size_t>(done.ticket) - 1];
+    EXPECT_FALSE(call.ended) << "a call ended twice";
+    call.ended = true;
+    --open_[end];
+    if (done.status.ok() && !call.out && !call.bytes.empty()) {
+      EXPECT_TRUE(same(call.bytes, pattern(mix(call.name, 1 - end), call.bytes.size())));
+    }
+    call.bytes = {};  // the address sanitizer finds who still uses it
+  }
+
+  Random random_;
+  SimulatedNetwork network_;
+  std::vector<std::unique_ptr<SimulatedWire>> wires_;
+  std::deque<Call> calls_[2];
+  int open_[2] = {};
+};
+
+TEST(Tcp, EveryCallEndsOnceWhateverHappens) {
+  for (uint64_t seed = 1; seed <= (kSanitized ? 8 : 30) && !HasFailure(); ++seed) {
+    SCOPED_TRACE(testing::Message() << "seed " << seed);
+    Upset(seed).run();
+  }
+}
+
+}  // namespace
+}  // namespace tenuto::tcp
