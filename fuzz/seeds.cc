@@ -1,5 +1,7 @@
 // Writes seeds for the corpus, made by our own writers: fuzz_seeds FOLDER makes FOLDER/NAME/* for
 // every target. Shapes are small, because a fuzzer tries short inputs faster.
+#include <algorithm>
+#include <array>
 #include <cstdio>
 #include <filesystem>
 #include <fstream>
@@ -12,6 +14,8 @@
 #include "ir/torch_csv.h"
 #include "plan/make_plan.h"
 #include "protocol/wire.h"
+#include "transport/tcp/frame.h"
+#include "transport/tcp/greeting.h"
 #include "world/keys.h"
 #include "world/load.h"
 
@@ -149,12 +153,51 @@ int safetensors_seeds(const fs::path& folder) {
   return written ? 0 : fault("the seeds cannot be written");
 }
 
+// What a peer over TCP says: a greeting's messages, an introduction, and frames to a link.
+int tcp_seeds(const fs::path& folder) {
+  const tcp::Entropy zero = [](std::span<std::byte> bytes) {
+    std::fill(bytes.begin(), bytes.end(), std::byte{0});
+  };
+  const auto text = [](std::span<const std::byte> bytes) {
+    return std::string(reinterpret_cast<const char*>(bytes.data()), bytes.size());
+  };
+  tcp::Introduction one;
+  one.hello = {"tale", "", kWireVersion, WorkerId{3}, 1};
+  one.instance = one.session = 7;
+  one.address = "127.0.0.1:4711";
+  const std::string introduction = tcp::write_introduction(one);
+  tcp::Greeting listener("guess", zero);
+  bool written =
+      put(folder / "tcp" / "challenge", "d" + std::string(1, 0) + text(listener.output()));
+  written &= put(folder / "tcp" / "introduction", "i" + std::string(1, 0) + introduction);
+  std::string frames("m\5", 2);
+  const auto add = [&frames, &text](tcp::Frame frame) {
+    std::array<std::byte, tcp::kLongestFrame> bytes{};
+    frames += text(std::span(bytes).first(tcp::encode(frame, bytes)));
+  };
+  add({tcp::FrameKind::Grant, 0, 1, 0, 100, {0, 0, 4}, {}});
+  add({tcp::FrameKind::Grant, 0, 2, 0, 9, {0, 0, 3}, {}});
+  add({tcp::FrameKind::AllGranted});
+  add({tcp::FrameKind::Start, 0, 1});
+  add({tcp::FrameKind::Start, 8, 3});
+  frames += "12345678";
+  add({tcp::FrameKind::Start, 60, 4});
+  frames += std::string(60, 'x');
+  add({tcp::FrameKind::Mismatch, 0, 2, 0, 5});
+  add({tcp::FrameKind::Piece, 40, 4});
+  frames += std::string(40, 'y');
+  add({tcp::FrameKind::Got, 1});
+  add({tcp::FrameKind::Bye});
+  written &= put(folder / "tcp" / "frames", frames);
+  return written ? 0 : fault("the seeds cannot be written");
+}
+
 }  // namespace
 
 int main(int count, char** words) {
   if (count != 2) return fault("expected one word, the folder to write to");
   const fs::path folder = words[1];
-  const int faults =
-      plan_seeds(folder) + job_seeds(folder) + report_seeds(folder) + safetensors_seeds(folder);
+  const int faults = plan_seeds(folder) + job_seeds(folder) + report_seeds(folder) +
+                     safetensors_seeds(folder) + tcp_seeds(folder);
   return faults == 0 ? 0 : 1;
 }

@@ -238,7 +238,7 @@ void Engine::broken(WorkerId id, const std::string& why) {
   if (phase_ != Phase::Running) return lose(id, why);
   ++parts_.tally.broken;
   const Duration now = sockets_.now();
-  Mending& mending = peer.mending.emplace();
+  Mending& mending = peer.mending.emplace(Mending{});
   mending.since = mending.probe_at = now;
   mending.limit = now + settings_.mend_limit;
   mending.why = why;

@@ -24,6 +24,8 @@ std::span<const std::byte> bytes_of(const std::string& text) {
   return std::as_bytes(std::span(text));
 }
 
+}  // namespace
+
 // The version comes first and the job next, in each version of the wire, so that another version or
 // job can be told.
 std::string write_introduction(const Introduction& one) {
@@ -61,8 +63,6 @@ std::optional<Introduction> read_introduction(std::span<const std::byte> bytes) 
   if (!good) return std::nullopt;
   return one;
 }
-
-}  // namespace
 
 Greeting::Greeting(const std::string& token, const Entropy& entropy)
     : token_(token), listens_(true) {

@@ -45,6 +45,12 @@ struct Introduction {
   std::string address;   // where it listens
 };
 
+// An introduction as it travels.
+std::string write_introduction(const Introduction& one);
+// The introduction in bytes that may be anything; none if they are none. Of one of another version,
+// only version, worker and job are read.
+std::optional<Introduction> read_introduction(std::span<const std::byte> bytes);
+
 // The source of nonces: a function that fills bytes; fill_random except in tests.
 using Entropy = std::function<void(std::span<std::byte>)>;
 
