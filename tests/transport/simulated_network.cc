@@ -72,6 +72,12 @@ class SimulatedSockets : public Sockets {
     return SocketId{id};
   }
 
+  // Whether a write that found no space may be tried again.
+  static bool may_write_again(const End& end) {
+    const auto other = end.other.lock();
+    return end.blocked && (end.broken || (other != nullptr && other->size < kSpace / 2));
+  }
+
   SimulatedNetwork& net_;
 };
 
@@ -185,12 +191,13 @@ Io SimulatedSockets::write(SocketId socket, std::span<const std::span<const std:
   const auto other = end.other.lock();
   size_t wanted = 0;
   for (const auto& each : from) wanted += each.size();
-  const size_t space = other == nullptr ? 0 : kSpace - std::min(kSpace, other->size);
-  if (space == 0 && !end.broken) {
+  const bool lost = end.broken || other == nullptr;  // this end has not heard of it
+  const size_t space = lost ? wanted + 1 : kSpace - std::min(kSpace, other->size);
+  if (space == 0) {
     end.blocked = true;
     return io;
   }
-  size_t count = end.broken ? wanted : std::min(wanted, space);
+  size_t count = std::min(wanted, space);
   if (net_.random_.below(3) == 0) {
     count = static_cast<size_t>(net_.random_.below(static_cast<int64_t>(count))) + 1;
   }
@@ -198,7 +205,7 @@ Io SimulatedSockets::write(SocketId socket, std::span<const std::span<const std:
   io.count = count;
   io.more = count < space;
   end.blocked = !io.more;
-  if (end.broken) return io;
+  if (lost) return io;
   const bool breaks =
       net_.faults_.mean_bytes > 0 && net_.until_break_ <= static_cast<int64_t>(count);
   const size_t sent = breaks ? static_cast<size_t>(net_.until_break_) : count;
@@ -239,8 +246,7 @@ void SimulatedSockets::wait(Duration, std::vector<SocketEvent>& events) {
         !std::exchange(end->told_end, true)) {
       event.readable = event.writable = event.over = true;
     }
-    const auto other = end->other.lock();
-    if (end->blocked && (end->broken || (other != nullptr && other->size < kSpace / 2))) {
+    if (may_write_again(*end)) {
       end->blocked = false;
       event.writable = true;
     }
@@ -254,6 +260,7 @@ Duration SimulatedSockets::next() const {
     if (!each->arrived) next = std::min(next, each->open_at);
   }
   for (const auto& [id, end] : ends) {
+    if (may_write_again(*end)) return net_.now_;
     if (!end->told_open) next = std::min(next, end->open_at);
     if (!end->told_end) next = std::min({next, end->ends_at, end->breaks_at});
     for (const auto& chunk : end->coming) {

@@ -53,16 +53,16 @@ struct SimulatedWire {
   std::unique_ptr<Engine> engine;
 };
 
-// Turns the loops of all wires once. If nothing is to do now, moves the clock to the next moment at
-// which something is, `limit` at most.
+// Turns the loops of all wires once. If nothing is to do now and no report is to be read, moves the
+// clock to the next moment at which something is, `limit` at most.
 inline void turn_all(SimulatedNetwork& network, const std::vector<SimulatedWire*>& wires,
                      Duration limit) {
   Duration next = limit;
   for (SimulatedWire* wire : wires) {
-    if (wire->engine == nullptr) continue;
-    next = std::min(next, wire->engine->work());
     wire->engine->gather_events(Duration{});
     wire->engine->handle_events();
+    next = std::min(next, wire->engine->work());
+    if (!wire->mailbox.reports.empty()) next = Duration{};
   }
   network.advance(std::max(next, network.now() + std::chrono::microseconds(1)));
 }
@@ -88,9 +88,13 @@ class Traffic {
   }
   // Whether everything has been sent and received.
   bool done() const { return open_ == 0 && next_out_ == out_.size() && next_in_ == in_.size(); }
+  // Whether step() may make a call now.
+  bool may_begin() const {
+    return open_ < kMostOpen && (next_out_ < out_.size() || next_in_ < in_.size());
+  }
   // Makes a few calls and checks the reports that have come.
   void step() {
-    for (int64_t i = random_.below(4); i > 0 && open_ < 24; --i) {
+    for (int64_t i = random_.below(4); i > 0 && open_ < kMostOpen; --i) {
       if (random_.below(2) == 0) {
         begin(out_, next_out_, true);
       } else {
@@ -104,6 +108,8 @@ class Traffic {
   int64_t ended() const { return ended_; }
 
  private:
+  static constexpr int kMostOpen = 24;
+
   struct Message {
     std::vector<std::byte> bytes;
     uint64_t seed = 0;

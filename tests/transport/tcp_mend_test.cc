@@ -11,12 +11,16 @@
 namespace tenuto::tcp {
 namespace {
 
+using std::chrono::milliseconds;
+
 int64_t wanted_breaks() {
   if (const char* asked = std::getenv("TENUTO_BREAKS")) return std::atoll(asked);
   return kSanitized ? 300 : 2000;
 }
 
 constexpr int64_t kPlays = kSanitized ? 4 : 16;
+
+constexpr Duration kSoon = std::chrono::milliseconds(1), kNever = std::chrono::hours(2);
 
 struct Totals {
   int64_t breaks = 0, messages = 0, sent_again = 0, kept = 0, plays = 0;
@@ -43,7 +47,10 @@ void play(uint64_t seed, Totals& totals) {
   for (int turns = 0; !(connected && there.done() && back.done()); ++turns) {
     ASSERT_LT(turns, 3000000) << "calls never ended";
     ASSERT_LT(network.now(), std::chrono::hours(1)) << "calls never ended";
-    turn_all(network, both, network.now() + std::chrono::milliseconds(1));
+    // While no call can be made, the clock moves only by what the wires and the network wait for: a
+    // wire that waits for nothing although it has something to do is found out.
+    const bool calls = (connected && there.may_begin()) || back.may_begin();
+    turn_all(network, both, network.now() + (calls ? kSoon : kNever));
     auto& reports = left.mailbox.reports;
     if (!connected && !reports.empty() && reports.front().ticket == Ticket{1}) {
       ASSERT_TRUE(reports.front().status.ok()) << reports.front().status.error().message;
@@ -84,6 +91,61 @@ TEST(TcpMend, EveryMessageArrivesOnceWhateverBreaks) {
       "longest repair %.1f ms\n",
       totals.plays, totals.messages, totals.breaks, totals.sent_again, totals.kept,
       to_milliseconds(totals.longest));
+}
+
+// Whichever end breaks the connection while it writes, or both at once: on the network's clock the
+// repair takes a few latencies and no pause.
+TEST(TcpMend, ABreakIsRepairedAtOnce) {
+  for (const auto& [left_breaks, right_breaks] : {std::pair{1, 0}, {0, 1}, {1, 1}}) {
+    SimulatedNetwork network(7, {});
+    SimulatedWire left(network, hello_of(0), {}, 1), right(network, hello_of(1), {}, 2);
+    left.connect(right, Ticket{1});
+    const auto run_until = [&](const auto& done, Duration limit) {
+      const Duration begin = network.now();
+      while (!done() && network.now() < begin + limit) {
+        left.mailbox.reports.clear();
+        right.mailbox.reports.clear();
+        turn_all(network, {&left, &right}, begin + limit);
+      }
+      return network.now() - begin;
+    };
+    std::vector<std::byte> bytes(100), to_left(100), to_right(100);
+    left.engine->recv(right.self, {0, 0, 1}, to_left, {}, Ticket{2});
+    right.engine->recv(left.self, {0, 0, 2}, to_right, {}, Ticket{2});
+    run_until([] { return false; }, std::chrono::seconds(1));
+    if (left_breaks != 0) left.engine->break_connection(right.self, 1);
+    if (right_breaks != 0) right.engine->break_connection(left.self, 1);
+    left.engine->send(right.self, {0, 0, 2}, bytes, {}, Ticket{3});
+    right.engine->send(left.self, {0, 0, 1}, bytes, {}, Ticket{3});
+    const Duration took = run_until([&] { return !left.tally.repairs.empty(); }, kNever);
+    EXPECT_LT(took, milliseconds(3)) << left_breaks << right_breaks;
+    EXPECT_EQ(left.tally.repairs.size(), 1u);
+  }
+}
+
+// A dead peer is known after three refusals, which is a few milliseconds on the network's clock.
+TEST(TcpMend, ADeathIsKnownSoon) {
+  for (int end = 0; end < 2; ++end) {
+    SimulatedNetwork network(8, {});
+    SimulatedWire left(network, hello_of(0), {}, 1), right(network, hello_of(1), {}, 2);
+    left.connect(right, Ticket{1});
+    while (network.now() < std::chrono::seconds(2)) {
+      turn_all(network, {&left, &right}, std::chrono::seconds(3));
+      left.mailbox.reports.clear();
+    }
+    SimulatedWire& dies = end == 0 ? left : right;
+    SimulatedWire& lives = end == 0 ? right : left;
+    network.kill(*dies.sockets);
+    const Duration begin = network.now();
+    while (lives.mailbox.reports.empty() && network.now() < begin + kNever) {
+      turn_all(network, {&lives}, begin + kNever);
+    }
+    ASSERT_EQ(lives.mailbox.reports.size(), 1u);
+    EXPECT_EQ(lives.mailbox.reports.front().peer, dies.self);
+    EXPECT_NE(lives.mailbox.reports.front().status.error().message.find("nobody listens at"),
+              std::string::npos);
+    EXPECT_LT(network.now() - begin, milliseconds(5));
+  }
 }
 
 }  // namespace

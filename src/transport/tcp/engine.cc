@@ -58,10 +58,6 @@ void Engine::turn(Duration limit) {
 }
 
 Duration Engine::work(size_t most_bytes) {
-  const Duration now = sockets_.now();
-  Duration next = std::min(tick_strangers(now), tick_peers(now));
-  next = std::min(next, tick_links(now));
-  next = std::min(next, tick_closing(now));
   const std::vector<SocketId> turn = std::exchange(to_write_, {});
   for (const SocketId each : turn) {
     Connection* connection = find(each);
@@ -69,8 +65,13 @@ Duration Engine::work(size_t most_bytes) {
     connection->to_write = false;
     write(*connection, most_bytes);
   }
+  // Behind the writing, which may find a connection broken.
+  const Duration now = sockets_.now();
+  Duration next = std::min(tick_strangers(now), tick_peers(now));
+  next = std::min(next, tick_links(now));
+  next = std::min(next, tick_closing(now));
   const bool busy = !to_write_.empty() || !to_read_.empty() || accepting_;
-  return busy || closed() ? Duration{} : std::min(next, tick_links(now));
+  return busy || closed() ? Duration{} : next;
 }
 
 void Engine::gather_events(Duration until) {

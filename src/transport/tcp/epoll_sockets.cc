@@ -79,7 +79,7 @@ class EpollSockets : public Sockets {
 Status EpollSockets::start() {
   epoll_ = epoll_create1(EPOLL_CLOEXEC);
   wake_ = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
-  if (epoll_ < 0 || wake_ < 0 || !watch(wake_, EPOLLIN)) {
+  if (epoll_ < 0 || wake_ < 0 || !watch(wake_, EPOLLIN | EPOLLET)) {
     return Error{Code::Exhausted, Reach::Worker,
                  "no more file descriptors for a wire: raise `ulimit -n`"};
   }
@@ -208,10 +208,8 @@ void EpollSockets::wait(Duration limit, std::vector<SocketEvent>& events) {
   const int count = epoll_wait(epoll_, found.data(), kEventsAtOnce, milliseconds);
   for (int i = 0; i < count; ++i) {
     const epoll_event& each = found[static_cast<size_t>(i)];
-    if (each.data.fd == wake_) {
-      uint64_t ignored = 0;
-      [[maybe_unused]] const ssize_t size = ::read(wake_, &ignored, sizeof(ignored));
-    } else if (each.data.fd == listener_) {
+    if (each.data.fd == wake_) continue;  // each write is one event, whether it is read or not
+    if (each.data.fd == listener_) {
       events.push_back({kNoSocket});
     } else {
       const bool over = (each.events & (EPOLLRDHUP | EPOLLHUP | EPOLLERR)) != 0;
