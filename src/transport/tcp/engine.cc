@@ -58,13 +58,14 @@ void Engine::turn(Duration limit) {
 }
 
 Duration Engine::work(size_t most_bytes) {
-  const std::vector<SocketId> turn = std::exchange(to_write_, {});
-  for (const SocketId each : turn) {
+  turn_.swap(to_write_);
+  for (const SocketId each : turn_) {
     Connection* connection = find(each);
     if (connection == nullptr) continue;
     connection->to_write = false;
     write(*connection, most_bytes);
   }
+  turn_.clear();
   // Behind the writing, which may find a connection broken.
   const Duration now = sockets_.now();
   Duration next = std::min(tick_strangers(now), tick_peers(now));
@@ -96,8 +97,8 @@ void Engine::handle_events() {
     }
   }
   events_.clear();
-  const std::vector<SocketId> turn = std::exchange(to_read_, {});
-  for (const SocketId each : turn) {
+  turn_.swap(to_read_);
+  for (const SocketId each : turn_) {
     Connection* connection = find(each);
     if (connection == nullptr) continue;
     connection->to_read = false;
@@ -106,6 +107,7 @@ void Engine::handle_events() {
     connection = find(each);
     if (connection != nullptr && connection->readable) mark_readable(*connection);
   }
+  turn_.clear();
   if (accepting_) accept_some();
 }
 
@@ -205,7 +207,7 @@ void Engine::write_messages(Connection& connection, size_t most_bytes) {
     if (io.kind != Io::Kind::Moved) continue;
     const int64_t before = peer.link.messages_written();
     peer.link.written(io.count, sockets_.now());
-    late_.insert(id);
+    if (peer.link.waits_for_acknowledgements()) late_.insert(id);
     connection.writable = io.more;
     total += io.count;
     if (peer.break_after <= 0) continue;

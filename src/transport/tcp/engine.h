@@ -191,6 +191,7 @@ class Engine {
   std::set<WorkerId> opening_;     // peers with a dial, or whose connection is being repaired
   std::set<WorkerId> late_;        // peers with sends whose acknowledgement may be late
   std::vector<SocketId> to_read_, to_write_;
+  std::vector<SocketId> turn_;  // those whose turn it is
   std::vector<SocketEvent> events_;
   std::vector<std::byte> scratch_;
   bool accepting_ = true;

@@ -15,11 +15,13 @@ constexpr std::array<int, 7> kPauses{0, 1, 2, 5, 10, 20, 50};  // ms
 // When a process dies the kernel closes its connections and its listener almost at once, in any
 // order. So nobody listens any more when three attempts in a row, over 3 ms, have been refused.
 constexpr int kRefusals = 3;
-// How long an attempt to repair may take: twice the time since the break, within these. So on a
-// link with a high latency a later attempt succeeds, and when a network that was down is back, the
-// attempt under way does not keep the repair waiting for long.
-constexpr Duration kLeastAttempt = std::chrono::milliseconds(50);
-constexpr Duration kMostAttempt = std::chrono::seconds(1);
+// How long an attempt may take: twice the time since the first, between the least and the most. So
+// on a link with a high latency a later attempt succeeds, and when a network that was down is back,
+// the attempt under way does not keep a repair waiting for long.
+constexpr Duration kLeastRepair = std::chrono::milliseconds(50);
+constexpr Duration kMostAttempt = std::chrono::seconds(3);
+// A probe that has not been answered for so long is repeated.
+constexpr Duration kProbeLimit = std::chrono::seconds(1);
 // How long this end tries to tell a peer that it has dropped the connection. A peer that could not
 // be told waits until its own mend_limit.
 constexpr Duration kFarewellLimit = std::chrono::seconds(1);
@@ -183,13 +185,10 @@ void Engine::become_open(Connection& connection, Peer& peer) {
 void Engine::attempt(WorkerId id, Peer& peer, Duration now) {
   Dial& dial = *peer.dial;
   const SocketId socket = sockets_.connect(*peer.where);
-  const Duration most = std::min(settings_.hello_limit, kMostAttempt);
+  const bool repairs = dial.intent == Intent::Repair;
+  const Duration least = std::min(repairs ? kLeastRepair : settings_.hello_limit, kMostAttempt);
   dial.attempt = socket;
-  dial.attempt_limit = now + most;
-  if (dial.intent == Intent::Repair) {
-    dial.attempt_limit =
-        now + std::clamp(2 * (now - dial.since), std::min(kLeastAttempt, most), most);
-  }
+  dial.attempt_limit = now + std::clamp(2 * (now - dial.since), least, kMostAttempt);
   if (socket == kNoSocket) return attempt_failed(id, "no more file descriptors", false);
   Introduction mine = introduction();
   mine.intent = dial.intent;
@@ -253,7 +252,7 @@ void Engine::broken(WorkerId id, const std::string& why) {
 // Looks whether anybody listens at the peer's address.
 void Engine::probe(WorkerId id, Peer& peer, Duration now) {
   peer.mending->probe = sockets_.connect(*peer.where);
-  peer.mending->probe_limit = now + kMostAttempt;
+  peer.mending->probe_limit = now + kProbeLimit;
   if (peer.mending->probe == kNoSocket) return probed(id, false);
   add(peer.mending->probe, Role::Probe, id);
 }

@@ -83,6 +83,8 @@ class Link {
   // Errors: Corrupt/Link  the peer does not keep to the format: it is not to be listened to further
   Status take(size_t landed, std::span<const std::byte> more, Duration now);
 
+  // Whether tick() has something to wait for.
+  bool waits_for_acknowledgements() const { return !late_.empty(); }
   // Ends the sends whose acknowledgement is late. Returns the moment of the next, or
   // Duration::max().
   Duration tick(Duration now);
