@@ -1,7 +1,6 @@
 #include "transport/tcp/tcp.h"
 
 #include <atomic>
-#include <condition_variable>
 #include <mutex>
 #include <thread>
 #include <utility>
@@ -53,10 +52,7 @@ class Wire : public TcpTransport {
                                          tcp::EngineParts{mailbox, *sockets_, tally_})) {}
   Wire(const Wire&) = delete;
   Wire& operator=(const Wire&) = delete;
-  ~Wire() override {
-    [[maybe_unused]] const Status status = close(Duration::zero());
-    if (thread_.joinable()) thread_.join();
-  }
+  ~Wire() override { [[maybe_unused]] const Status status = close(Duration::zero()); }
 
   // Listens and starts the thread.
   Status start();
@@ -97,11 +93,7 @@ class Wire : public TcpTransport {
 
   std::mutex owner_;  // guards engine_; mailboxes are posted to while it is held
   std::unique_ptr<Engine> engine_;
-
-  std::mutex mutex_;  // guards what follows; nothing else is locked while it is held
-  std::condition_variable changed_;
-  bool finished_ = false;
-  Status outcome_ = ok();  // of closing
+  Status outcome_ = ok();  // of closing; read when the thread has ended
 };
 
 Status Wire::start() {
@@ -193,8 +185,8 @@ Status Wire::close(Duration limit) {
   Call call;
   call.limit = limit;
   if (!submit(std::move(call)).ok()) return ok();
-  std::unique_lock lock(mutex_);
-  changed_.wait(lock, [this] { return finished_; });
+  thread_.join();
+  sockets_.reset();  // not by the thread, which the caller may have been about to wake
   return outcome_;
 }
 
@@ -227,19 +219,9 @@ void Wire::apply() {
 void Wire::run() {
   if (settings_.on_thread) settings_.on_thread();
   serve();
-  Status verdict = ok();
-  {
-    const std::lock_guard own(owner_);
-    verdict = engine_->verdict();
-    engine_.reset();
-    sockets_.reset();
-  }
-  {
-    const std::lock_guard lock(mutex_);
-    outcome_ = std::move(verdict);
-    finished_ = true;
-  }
-  changed_.notify_all();
+  const std::lock_guard own(owner_);
+  outcome_ = engine_->verdict();
+  engine_.reset();
 }
 
 // Works while there is work, then gives the engine away and waits until something happens.
