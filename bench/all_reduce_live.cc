@@ -97,8 +97,8 @@ class Own : public Library {
     for (int32_t i = 0; i < members; ++i) {
       processes_.push_back(std::make_unique<LineProcess>(hosts.on(
           cat(i), {own_path(), "--member", cat(i), "--members", cat(members), "--host",
-                   hosts.host(i), "--device", hosts.device(), "--sends", cat(settings.sends),
-                   "--receives", cat(settings.receives), "--link-megabits",
+                   hosts.host(i), "--device", hosts.device(), "--wire", settings.wire, "--sends",
+                   cat(settings.sends), "--receives", cat(settings.receives), "--link-megabits",
                    cat(hosts.cluster.empty() ? 0 : settings.megabits)})));
     }
     std::string addresses;

@@ -10,9 +10,10 @@ namespace tenuto {
 
 // What is measured.
 struct LiveSettings {
-  std::string source;  // the folder of bench/ and tools/
-  std::string python;  // a Python with torch, for Gloo; empty = no Gloo
-  std::string mpi;     // Open MPI's program (all_reduce_mpi); empty = no Open MPI
+  std::string source;         // the folder of bench/ and tools/
+  std::string python;         // a Python with torch, for Gloo; empty = no Gloo
+  std::string mpi;            // Open MPI's program (all_reduce_mpi); empty = no Open MPI
+  std::string wire = "auto";  // of our members, see wire_choice
   int32_t members = 8, least_members = 4;
   int32_t rounds = 5;
   int32_t sends = 2, receives = 0;  // concurrent, see CommunicatorSettings

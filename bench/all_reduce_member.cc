@@ -20,7 +20,7 @@
 #include "base/mailbox.h"
 #include "base/text.h"
 #include "communicator/communicator.h"
-#include "transport/ucx.h"
+#include "transport/process/process_wire.h"
 
 namespace tenuto {
 namespace {
@@ -58,7 +58,8 @@ class BenchMember {
   explicit BenchMember(const MemberPlace& place) : place_(place) {}
 
   void open() {
-    UcxSettings settings;
+    ProcessWireSettings settings;
+    settings.choice = wire_choice(place_.wire);
     settings.device = place_.device;
     settings.listen_host = place_.host;
     settings.sends_end_there = true;
@@ -66,7 +67,7 @@ class BenchMember {
     hello.job = hello.token = "bench";
     hello.version = kWireVersion;
     hello.self = {place_.self};
-    auto made = make_ucx_transport(settings, hello, mailbox_);
+    auto made = make_process_wire(settings, hello, mailbox_);
     if (!made.ok()) die(made.error().message);
     wire_ = std::move(made).value();
     std::cout << "address " << wire_->address().text << std::endl;
@@ -179,7 +180,7 @@ class BenchMember {
 
   MemberPlace place_;
   QueueMailbox mailbox_;
-  std::unique_ptr<UcxTransport> wire_;
+  std::unique_ptr<Transport> wire_;
   std::map<std::pair<int32_t, int64_t>, std::unique_ptr<Communicator>> groups_;
   std::vector<float> values_;
 };

@@ -11,6 +11,7 @@ namespace tenuto {
 struct MemberPlace {
   int32_t self = 0, members = 0;
   std::string host = "127.0.0.1", device = "lo";
+  std::string wire = "auto";        // see wire_choice
   int32_t sends = 2, receives = 0;  // concurrent, see CommunicatorSettings
   double megabits = 0;              // rate of a link; 0 = unknown
 };

@@ -22,7 +22,7 @@
 #include "communicator/communicator.h"
 #include "communicator/join.h"
 #include "runtime/worker.h"
-#include "transport/ucx.h"
+#include "transport/process/process_wire.h"
 
 namespace tenuto {
 namespace {
@@ -86,7 +86,7 @@ struct Members {
       ids.push_back({m});
       mailboxes.push_back(std::make_unique<QueueMailbox>());
       const Hello hello{"bench", "bench", kWireVersion, {m}, 0};
-      wires.push_back(expect(make_ucx_transport({}, hello, *mailboxes.back())));
+      wires.push_back(expect(make_process_wire({}, hello, *mailboxes.back())));
       for (int32_t peer = 0; peer < m; ++peer) {
         const Address there = wires[static_cast<size_t>(peer)]->address();
         require(wires.back()->connect({peer}, there, fresh_ticket()));
@@ -122,7 +122,7 @@ struct Members {
   Variant variant;
   std::vector<WorkerId> ids;
   std::vector<std::unique_ptr<QueueMailbox>> mailboxes;
-  std::vector<std::unique_ptr<UcxTransport>> wires;
+  std::vector<std::unique_ptr<Transport>> wires;
   std::vector<std::unique_ptr<Communicator>> groups;
 };
 

@@ -20,7 +20,7 @@
 #include "rehearsal/virtual_clock.h"
 #include "runtime/worker.h"
 #include "sim/price.h"
-#include "transport/ucx.h"
+#include "transport/process/process_wire.h"
 
 namespace tenuto {
 namespace {
@@ -141,10 +141,8 @@ void connect_all(Transport& transport, QueueMailbox& mailbox, int32_t self, int3
 [[noreturn]] void work(int file, int32_t self, const Job& job, const Plan& plan, int iterations) {
   sharpen_timer();
   QueueMailbox mailbox;
-  UcxSettings settings;
-  settings.device = "lo";
-  Result<std::unique_ptr<UcxTransport>> made =
-      make_ucx_transport(settings, {"bench", "token", kWireVersion, {self}, 1}, mailbox);
+  Result<std::unique_ptr<Transport>> made =
+      make_process_wire({}, {"bench", "token", kWireVersion, {self}, 1}, mailbox);
   if (!made.ok()) give_up(made.error().message);
   Transport& transport = *made.value();
   char address[64] = {};

@@ -24,7 +24,7 @@
 #include "base/clock.h"
 #include "base/text.h"
 #include "transport/tcp/tcp.h"
-#include "transport/ucx.h"
+#include "transport/ucx/ucx.h"
 
 namespace tenuto {
 namespace {

@@ -4,10 +4,13 @@ include(CMakePackageConfigHelpers)
 
 set(package_folder ${CMAKE_INSTALL_LIBDIR}/cmake/tenuto)
 
-# Schedules and prices need no wire; communicators need UCX. Apart, so that a machine without UCX
-# can use the former.
+# Schedules and prices need no wire; communicators need OpenSSL, and UCX if they were built with it.
+# Apart, so that a machine without these can use the former.
 set(tenuto_plan_folders base ir world collective sim monitor plan adapt)
 set(tenuto_runtime_folders transport runtime communicator)
+# Libraries in folders below these, whose headers are installed with theirs.
+set(tenuto_plan_parts)
+set(tenuto_runtime_parts transport_tcp transport_ucx transport_process)
 foreach(component plan runtime)
   foreach(folder ${tenuto_${component}_folders})
     install(TARGETS tenuto_${folder} EXPORT tenuto-${component}
@@ -16,8 +19,14 @@ foreach(component plan runtime)
     install(DIRECTORY ${PROJECT_SOURCE_DIR}/src/${folder}
             DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/tenuto
             FILES_MATCHING PATTERN "*.h" PATTERN world/toml.h EXCLUDE
-            PATTERN transport/ucx_*.h EXCLUDE PATTERN transport/tcp EXCLUDE
+            PATTERN transport/bytes.h EXCLUDE PATTERN transport/tcp EXCLUDE
+            PATTERN transport/ucx/address.h EXCLUDE PATTERN transport/ucx/engine.h EXCLUDE
+            PATTERN transport/ucx/frame.h EXCLUDE PATTERN transport/ucx/link_rate.h EXCLUDE
             PATTERN sim/page EXCLUDE)
+  endforeach()
+  foreach(part ${tenuto_${component}_parts})
+    install(TARGETS tenuto_${part} EXPORT tenuto-${component}
+            ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR})
   endforeach()
   install(EXPORT tenuto-${component} NAMESPACE tenuto:: DESTINATION ${package_folder}
           FILE tenuto-${component}.cmake)

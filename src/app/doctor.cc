@@ -7,7 +7,6 @@
 #include <string.h>
 #include <sys/socket.h>
 #include <sys/statvfs.h>
-#include <ucp/api/ucp.h>
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
@@ -23,7 +22,7 @@
 #include "app/worker_program.h"
 #include "base/text.h"
 #include "run/descriptor.h"
-#include "transport/ucx.h"
+#include "transport/ucx/ucx.h"
 
 namespace tenuto {
 
@@ -66,48 +65,21 @@ std::string one_line(std::string text) {
   return out;
 }
 
-// The transports that ucp opened here: what its own report of the context lists as tl/device.
-std::set<std::string> ucx_transports() {
-  ucp_config_t* config = nullptr;
-  if (ucp_config_read(nullptr, nullptr, &config) != UCS_OK) return {};
-  ucp_params_t parameters{};
-  parameters.field_mask = UCP_PARAM_FIELD_FEATURES;
-  parameters.features = UCP_FEATURE_AM | UCP_FEATURE_WAKEUP;
-  ucp_context_h context = nullptr;
-  const ucs_status_t opened = ucp_init(&parameters, config, &context);
-  ucp_config_release(config);
-  if (opened != UCS_OK) return {};
-  char* text = nullptr;
-  size_t size = 0;
-  std::FILE* memory = ::open_memstream(&text, &size);
-  if (memory != nullptr) {
-    ucp_context_print_info(context, memory);
-    std::fclose(memory);
-  }
-  ucp_cleanup(context);
-  const std::unique_ptr<char, void (*)(void*)> owner(text, std::free);
-  std::set<std::string> transports;
-  const std::string report = text == nullptr ? std::string() : std::string(text, size);
-  for (size_t at = report.find("resource"); at != std::string::npos;
-       at = report.find("resource", at + 1)) {
-    const std::string line = report.substr(at, report.find('\n', at) - at);
-    const size_t slash = line.rfind('/');
-    const size_t space = line.rfind(' ', slash);
-    if (slash == std::string::npos || space == std::string::npos) continue;
-    transports.insert(line.substr(space + 1, slash - space - 1));
-  }
-  return transports;
-}
-
 Finding examine_transport() {
-  Finding finding{"transport", Mark::Good, cat("UCX ", ucp_get_version_string(), ":"), ""};
+  Finding finding{"transport", Mark::Good, "TCP", ""};
+  if (ucx_version().empty()) {
+    finding.found += "; this build has no UCX, which only accelerators need";
+    return finding;
+  }
+  finding.found += cat("; UCX ", ucx_version(), ":");
   const std::set<std::string> transports = ucx_transports();
   for (const std::string& name : transports) finding.found += " " + name;
   if (transports.count("tcp") == 0) {
-    finding.state = Mark::Missing;
+    finding.state = Mark::Poor;
     finding.found += transports.empty() ? " none opened" : ", no tcp";
     finding.advice =
-        "UCX opened no TCP transport: install libucx0 and unset UCX_TLS, or add tcp to it";
+        "network.wire = \"ucx\" will not work, because UCX opened no TCP transport: install "
+        "libucx0 and unset UCX_TLS, or add tcp to it";
   }
   return finding;
 }

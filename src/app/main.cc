@@ -1,5 +1,4 @@
 // tenuto: the command line.
-#include <ucp/api/ucp.h>
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
@@ -28,6 +27,7 @@
 #include "base/text.h"
 #include "run/run_directory.h"
 #include "run/token.h"
+#include "transport/ucx/ucx.h"
 #include "world/load.h"
 
 namespace tenuto {
@@ -249,7 +249,7 @@ void add_live_commands(CLI::App& app, const Chosen& chosen) {
 
 int print_version() {
   std::printf("tenuto %s (commit %s)\n", version_text(), commit_text());
-  std::printf("UCX %s\n", ucp_get_version_string());
+  std::printf("UCX %s\n", ucx_version().empty() ? "none" : ucx_version().c_str());
   const Result<std::string> worker = find_torch_worker();
   if (!worker.ok()) {
     std::printf("%s\n", worker.error().message.c_str());

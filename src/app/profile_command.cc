@@ -33,6 +33,7 @@
 #include "run/launch.h"
 #include "run/supervise.h"
 #include "run/token.h"
+#include "transport/process/process_wire.h"
 #include "world/cluster_file.h"
 #include "world/fault.h"
 #include "world/load.h"
@@ -120,10 +121,8 @@ Result<Job> read_job(const ProfileOptions& options) {
   Result<LoadedJob> loaded = load_effective_job(options.job_file, options.overrides);
   if (!loaded.ok()) return loaded.error();
   Job job = std::move(loaded.value().job);
-  if (job.network.transport != "ucx") {
-    return invalid(cat("network.transport is '", job.network.transport,
-                       "', which connects threads of one process, but `tenuto profile` starts "
-                       "processes: use 'ucx'"));
+  if (Status right = check_between_processes(job.network, "tenuto profile"); !right.ok()) {
+    return right.error();
   }
   if (!options.links_only) {
     if (Status right = check_lengths(job.device); !right.ok()) return right.error();
@@ -211,8 +210,9 @@ LinkTable table_of(const Cluster& cluster) {
 }
 
 // The hub listens where a coordinator would: at coordinator.listen.
-Result<UcxSettings> hub_settings(const Job& job) {
-  UcxSettings settings;
+Result<ProcessWireSettings> hub_settings(const Job& job) {
+  ProcessWireSettings settings;
+  settings.choice = wire_choice(job.network.wire);
   const std::string& listen = job.coordinator.listen;
   const size_t colon = listen.rfind(':');
   const char* const end = listen.data() + listen.size();
@@ -286,7 +286,7 @@ Result<LinkReport> measure_links(const Job& job, double seconds, const Scratch& 
   if (!hub.ok()) return hub.error();
   QueueMailbox mailbox;
   const Hello hello{links_hello(workers), settings.value().token, kWireVersion, {0}, 0};
-  auto made = make_ucx_transport(hub.value(), hello, mailbox);
+  auto made = make_process_wire(hub.value(), hello, mailbox);
   if (!made.ok()) return made.error();
   std::unique_ptr<Transport> wire = std::move(made).value();
   const Address address = wire->address();

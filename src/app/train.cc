@@ -29,6 +29,7 @@
 #include "run/supervise.h"
 #include "run/token.h"
 #include "sim/price.h"
+#include "worker/machine.h"
 #include "world/fault.h"
 #include "world/job_model.h"
 #include "world/load.h"
@@ -88,12 +89,8 @@ Result<std::string> token_of(const TrainOptions& options, const Job& job,
 
 // Refuses valid jobs that `tenuto train` cannot run here.
 Status check_runnable(const TrainOptions& options, const Job& job) {
-  if (job.network.transport != "ucx") {
-    return invalid(
-        cat("network.transport is '", job.network.transport,
-            "', which connects threads of one process, but `tenuto train` starts processes: "
-            "use 'ucx'"));
-  }
+  if (Status right = check_between_processes(job.network, "tenuto train"); !right.ok())
+    return right;
   if (job.device.kind == "paced" || !options.start_workers) return ok();  // workers read the data
   for (const std::string& path : job.data.paths) {
     std::error_code failure;
@@ -103,6 +100,12 @@ Status check_runnable(const TrainOptions& options, const Job& job) {
     }
   }
   return ok();
+}
+
+// What the first line of a run says.
+std::string first_sentence(const Job& job) {
+  const bool ucx = wire_of(job) == WireChoice::Ucx;
+  return cat("the workers send their messages over ", ucx ? "UCX" : "TCP");
 }
 
 // With messages that block the device, even a valid plan can deadlock: pricing it shows that.
@@ -411,7 +414,6 @@ int train(const TrainOptions& asked) {
   if (!run.ok()) return fail(run.error(), 2);
   const Result<Start> start = find_start(options, job, run.value().path());
   if (!start.ok()) return fail(start.error(), 2);
-
   if (!orphan && start.value().first_step >= job.steps) {
     return say_all_done(options, job, run.value(), start.value());
   }
@@ -427,6 +429,7 @@ int train(const TrainOptions& asked) {
                  .starts_workers = options.start_workers};
   const auto coordinator = [&](const CoordinatorStart& given) {
     Progress progress(options.json ? stderr : stdout, job);
+    progress.begin(first_sentence(job));
     input.progress = &progress;
     input.start = given;
     const Result<Ending> ending = coordinate(input);

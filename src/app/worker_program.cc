@@ -181,4 +181,10 @@ Result<std::string> find_paced_worker() {
   return paced.ok() || !built_torch().libraries.empty() ? paced : find_program("tenuto-worker");
 }
 
+Status check_between_processes(const NetworkSettings& network, const std::string& command) {
+  if (network.wire != "memory") return ok();
+  return invalid(cat("network.wire is 'memory', which connects threads of one process, but `",
+                     command, "` starts processes: use 'auto'"));
+}
+
 }  // namespace tenuto

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "base/result.h"
+#include "world/job.h"
 
 namespace tenuto {
 
@@ -25,5 +26,8 @@ Result<std::string> find_torch_worker();
 //
 // Errors: Invalid/Job  no such program
 Result<std::string> find_paced_worker();
+
+// Refuses the wire that connects only threads. `command` starts the processes: "tenuto train".
+Status check_between_processes(const NetworkSettings& network, const std::string& command);
 
 }  // namespace tenuto

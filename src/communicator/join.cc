@@ -11,6 +11,7 @@
 #include "base/clock.h"
 #include "base/text.h"
 #include "runtime/worker.h"
+#include "transport/address.h"
 
 namespace tenuto {
 
@@ -175,8 +176,8 @@ class Meeting {
 };
 
 // Where this member listens: place 0 at the meeting, the others at a free port.
-Result<UcxSettings> wire_settings(const JoinSettings& settings) {
-  UcxSettings wire = settings.wire;
+Result<ProcessWireSettings> wire_settings(const JoinSettings& settings) {
+  ProcessWireSettings wire = settings.wire;
   wire.connect_limit = settings.limit;
   wire.sends_end_there = true;  // else sends_at_once would not limit sends on a slow link
   wire.listen_host = settings.host;
@@ -201,22 +202,17 @@ Result<UcxSettings> wire_settings(const JoinSettings& settings) {
 }
 
 // Starts the ready service, which listens at a free port and is one more peer for all members.
-Result<std::unique_ptr<ReadyServer>> start_ready_server(UcxSettings wire, Hello hello,
+Result<std::unique_ptr<ReadyServer>> start_ready_server(ProcessWireSettings wire, Hello hello,
                                                         const std::vector<WorkerId>& members) {
   wire.listen_port = 0;
   hello.self = {static_cast<int32_t>(members.size())};
-  const auto make_wire = [&](Mailbox& mailbox) -> Result<std::unique_ptr<Transport>> {
-    auto made = make_ucx_transport(wire, hello, mailbox);
-    if (!made.ok()) return made.error();
-    return std::unique_ptr<Transport>(std::move(made).value());
-  };
+  const auto make_wire = [&](Mailbox& mailbox) { return make_process_wire(wire, hello, mailbox); };
   return ReadyServer::make(make_wire, members);
 }
 
 // Destroys the transport if the members do not meet: until then its unfinished messages use memory
 // of the Meeting, which ends with this function.
-template <class Wire>
-Status meet_over(const JoinSettings& settings, std::unique_ptr<Wire>& wire, Mailbox& mailbox,
+Status meet_over(const JoinSettings& settings, std::unique_ptr<Transport>& wire, Mailbox& mailbox,
                  const Address& desk) {
   Meeting meeting(settings, *wire, mailbox, desk);
   Status met = meeting.meet();
@@ -249,7 +245,7 @@ Result<std::unique_ptr<Joined>> join(const JoinSettings& settings) {
               kWireVersion,
               {settings.place},
               0};
-  auto made = make_ucx_transport(wire.value(), hello, joined->mailbox_);
+  auto made = make_process_wire(wire.value(), hello, joined->mailbox_);
   if (!made.ok()) return made.error();
   joined->wire_ = std::move(made).value();
   joined->settings_.self = {settings.place};

@@ -15,7 +15,7 @@
 #include "base/result.h"
 #include "communicator/communicator.h"
 #include "communicator/ready_server.h"
-#include "transport/ucx.h"
+#include "transport/process/process_wire.h"
 
 namespace tenuto {
 
@@ -27,7 +27,7 @@ struct JoinSettings {
   std::string host;     // where this member listens; empty = the address from which the meeting is
                         // reached
   Duration limit = std::chrono::seconds(30);
-  UcxSettings wire;  // device, protocol; the fields that say where it listens are overwritten
+  ProcessWireSettings wire;  // choice, device; the fields that say where it listens are overwritten
   // Calls by auto ask a service who is late (ready_service.h): a thread of the process at place 0.
   bool ready_service = false;
 };
@@ -48,7 +48,7 @@ class Joined {
  private:
   friend Result<std::unique_ptr<Joined>> join(const JoinSettings& settings);
   QueueMailbox mailbox_;  // must outlive the wire
-  std::unique_ptr<UcxTransport> wire_;
+  std::unique_ptr<Transport> wire_;
   CommunicatorSettings settings_;
   std::unique_ptr<ReadyServer> server_;  // at place 0, if there is to be one
   std::optional<ReadyDesk> desk_;

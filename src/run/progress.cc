@@ -60,6 +60,11 @@ std::string Progress::line(const StepRecord& step) const {
   return text;
 }
 
+void Progress::begin(const std::string& sentence) {
+  std::fprintf(stream_, "%s\n", sentence.c_str());
+  std::fflush(stream_);
+}
+
 void Progress::step(const StepRecord& step, Duration now) {
   figures_.steps_done += 1;
   if (step.complete) {

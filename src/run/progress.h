@@ -30,6 +30,8 @@ class Progress {
   // `stream` is not closed. A plain line comes at every tenth of the run and at least every 5 s.
   // Plain lines show each validation once, the living line shows the newest one, with its step.
   Progress(std::FILE* stream, const Job& job);
+  // The first line: what a person should know of the run as a whole.
+  void begin(const std::string& sentence);
   // A step is final; `now` on the monotonic clock.
   void step(const StepRecord& step, Duration now);
   // Something that a person should know; stays visible.

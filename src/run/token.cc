@@ -13,7 +13,7 @@
 #include "base/check.h"
 #include "base/file.h"
 #include "base/text.h"
-#include "transport/ucx_frame.h"
+#include "transport/bytes.h"
 
 namespace tenuto {
 namespace {

@@ -7,6 +7,7 @@
 #include <string>
 
 #include "base/result.h"
+#include "base/unit.h"
 
 namespace tenuto {
 
@@ -22,5 +23,16 @@ Result<SocketAddress> resolve(const std::string& address, bool names = true);
 
 // The port of an IPv4 or IPv6 address.
 uint16_t port_of(const sockaddr_storage& address);
+
+// The address of this machine from which it reaches `address` ("host:port", names too). A wire with
+// peers there should listen at it. Nothing is sent.
+//
+// Errors: Invalid  no such host, or no route to it
+Result<std::string> host_towards(const std::string& address);
+
+// Whether the host of `address` ("host:port") answers an attempt to connect within the limit, by
+// accepting or refusing it. Also true when the address cannot be resolved or no socket can be
+// opened.
+bool is_reachable(const std::string& address, Duration limit);
 
 }  // namespace tenuto

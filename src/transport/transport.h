@@ -71,6 +71,9 @@ struct Taker {
   void* self = nullptr;
 };
 
+// How long a peer may be out of reach, while something is awaited from it, before it is lost.
+inline constexpr Duration kMendLimit = std::chrono::seconds(5);
+
 // A connection that broke and has been repaired.
 struct Repair {
   WorkerId peer;

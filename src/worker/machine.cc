@@ -7,10 +7,10 @@
 #include <algorithm>
 #include <utility>
 
+#include "base/address_range.h"
 #include "base/clock.h"
 #include "base/text.h"
 #include "rehearsal/virtual_clock.h"
-#include "transport/ucx.h"
 #include "world/fault.h"
 
 namespace tenuto {
@@ -34,10 +34,12 @@ std::string address_of(const std::string& device) {
   return address;
 }
 
-Result<std::unique_ptr<Transport>> make_ucx(const Job& job, const Hello& hello, bool direct,
-                                            Mailbox& mailbox, const RealDevice& real) {
+// The wire that the job asks for. `direct`: it has to reach the device's memory.
+Result<std::unique_ptr<Transport>> make_wire(const Job& job, const Hello& hello, bool direct,
+                                             Mailbox& mailbox, const RealDevice& real) {
   const NetworkSettings& network = job.network;
-  UcxSettings settings;
+  ProcessWireSettings settings;
+  settings.choice = wire_choice(job.network.wire);
   settings.device = network.device;
   settings.listen_host = address_of(network.device);
   if (settings.listen_host.empty()) {
@@ -45,6 +47,9 @@ Result<std::unique_ptr<Transport>> make_ucx(const Job& job, const Hello& hello, 
                  cat("network.device = \"", network.device,
                      "\" is no network device of this "
                      "machine that is up and has an IPv4 address: `ip -4 address` lists them")};
+  }
+  for (const std::string& range : network.allow) {
+    if (const auto read = read_address_range(range)) settings.allowed.push_back(*read);
   }
   if (network.protocol == "eager") settings.protocol = UcxProtocol::Eager;
   if (network.protocol == "rendezvous") settings.protocol = UcxProtocol::Rendezvous;
@@ -56,13 +61,11 @@ Result<std::unique_ptr<Transport>> make_ucx(const Job& job, const Hello& hello, 
   // Less than the silence limit: a step that waits for a repair must not be taken for a hung one.
   settings.mend_limit = std::min(settings.mend_limit,
                                  Duration(from_milliseconds(network.silence_seconds * 1000) / 2));
-  Result<std::unique_ptr<UcxTransport>> made = make_ucx_transport(settings, hello, mailbox);
-  if (!made.ok()) return made.error();
-  return std::unique_ptr<Transport>(std::move(made).value());
+  return make_process_wire(settings, hello, mailbox);
 }
 
-// The transport without paths: UCX, wrapped in a faulty one that slows links on the real clock or
-// cuts them, if the job needs that.
+// The transport without paths: a wire between processes, wrapped in a faulty one that slows links
+// on the real clock or cuts them, if the job needs that.
 Result<WorkerWire> make_plain_wire(const Job& job, const Hello& hello, bool direct,
                                    Mailbox& mailbox, const RealDevice& real) {
   FaultSettings settings;
@@ -79,18 +82,24 @@ Result<WorkerWire> make_plain_wire(const Job& job, const Hello& hello, bool dire
   }
   WorkerWire wire;
   if (!can_cut_off(job)) {
-    auto made = make_ucx(job, hello, direct, mailbox, real);
+    auto made = make_wire(job, hello, direct, mailbox, real);
     if (!made.ok()) return made.error();
     wire.transport = std::move(made).value();
     return wire;
   }
   auto made = make_faulty_transport(
       settings, hello.self, mailbox, monotonic_clock(), FaultDrive::Thread,
-      [&](Mailbox& gate) { return make_ucx(job, hello, direct, gate, real); });
+      [&](Mailbox& gate) { return make_wire(job, hello, direct, gate, real); });
   if (!made.ok()) return made.error();
   wire.faulty = made.value().get();
   wire.transport = std::move(made).value();
   return wire;
+}
+
+// Whether messages can go directly between the memories of the job's devices.
+bool reaches_devices(const Job& job) {
+  return job.device.kind == "cuda" && job.network.path != "staged" && job.network.allow.empty() &&
+         wire_choice(job.network.wire) != WireChoice::Tcp && ucx_device_memory();
 }
 
 // The rule that chooses the path of the job's messages, if its device has memory of its own.
@@ -100,8 +109,14 @@ Result<PathRule> make_path_rule(const Job& job) {
   rule.wish = path == "direct"   ? PathWish::Direct
               : path == "staged" ? PathWish::Staged
                                  : PathWish::Automatic;
-  rule.direct_possible = rule.wish != PathWish::Staged && ucx_device_memory();
+  rule.direct_possible = reaches_devices(job);
   if (rule.wish != PathWish::Direct || rule.direct_possible) return rule;
+  if (wire_choice(job.network.wire) == WireChoice::Tcp) {
+    return Error{
+        Code::Invalid, Reach::Job,
+        "network.path = \"direct\" needs UCX, and network.wire is \"tcp\": take \"auto\" for "
+        "one of them"};
+  }
   return Error{Code::Invalid, Reach::Job,
                cat("network.path = \"direct\" needs a UCX that reaches the device's memory, and "
                    "UCX ",
@@ -110,6 +125,10 @@ Result<PathRule> make_path_rule(const Job& job) {
 }
 
 }  // namespace
+
+WireChoice wire_of(const Job& job) {
+  return chosen_wire(wire_choice(job.network.wire), reaches_devices(job));
+}
 
 Result<WorkerWire> make_worker_wire(const Job& job, const Hello& hello, Mailbox& mailbox,
                                     const RealDevice& real) {

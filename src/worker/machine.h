@@ -15,6 +15,7 @@
 #include "runtime/staged.h"
 #include "runtime/step_pacer.h"
 #include "transport/faulty.h"
+#include "transport/process/process_wire.h"
 #include "transport/transport.h"
 #include "world/job.h"
 
@@ -56,13 +57,16 @@ struct WorkerWire {
   PathRule paths;                     // then: the rule that chooses the path of messages
 };
 
-// Makes the transport that the job asks for: UCX. A faulty transport wraps it if links are emulated
-// on the real clock or a partition is injected. Links are emulated by latency_ms, by
+// The wire that make_worker_wire makes for the job on a host like this one: Tcp or Ucx.
+WireChoice wire_of(const Job& job);
+
+// Makes the transport that the job asks for (network.wire). A faulty transport wraps it if links
+// are emulated on the real clock or a partition is injected. Links are emulated by latency_ms, by
 // megabytes_per_second and by cluster in [network], for paced devices only, and by [[fault]], for
 // all devices. If the device has memory of its own, a staged transport wraps this one, so that
 // messages can go through the host's memory.
 //
-// Errors: Invalid/Job  network.path = "direct" and UCX cannot reach the device's memory
+// Errors: Invalid/Job  network.path = "direct" and no wire of this job reaches the device's memory
 Result<WorkerWire> make_worker_wire(const Job& job, const Hello& hello, Mailbox& mailbox,
                                     const RealDevice& real);
 

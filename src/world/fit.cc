@@ -4,6 +4,7 @@
 #include <charconv>
 #include <set>
 
+#include "base/address_range.h"
 #include "base/fixed_sum.h"
 #include "base/text.h"
 #include "world/cluster.h"
@@ -315,6 +316,17 @@ Found misfit_of_workers(const Job& job) {
 Found misfit_of_network(const Job& job) {
   if (job.network.device.empty()) {
     return Misfit{"network.device", "is empty: expected a network device such as \"lo\""};
+  }
+  for (const std::string& range : job.network.allow) {
+    if (read_address_range(range)) continue;
+    return Misfit{"network.allow",
+                  cat("has \"", range,
+                      "\", which is no address or network: expected some such as \"10.0.0.7\", "
+                      "\"10.0.0.0/8\" or \"fe80::/10\"")};
+  }
+  if (!job.network.allow.empty() && job.network.wire == "ucx") {
+    return Misfit{"network.allow",
+                  "is given, and network.wire is \"ucx\", which lets anybody connect: use \"tcp\""};
   }
   const std::string& listen = job.coordinator.listen;
   const size_t colon = listen.rfind(':');

@@ -87,8 +87,9 @@ struct DeviceSettings {
 
 // [network]
 struct NetworkSettings {
-  std::string transport = "ucx";    // ucx | memory (threads of one process: tests)
+  std::string wire = "auto";        // auto | tcp | ucx | memory (threads of one process: tests)
   std::string device = "lo";        // network device that carries the traffic
+  std::vector<std::string> allow;   // over TCP: who may connect to a worker; empty = everybody
   std::string protocol = "auto";    // auto | eager | rendezvous
   std::string path = "auto";        // accelerators: auto | direct | staged
   double latency_ms = 0;            // paced: one way, of every link

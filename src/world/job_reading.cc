@@ -144,7 +144,7 @@ void read_section(JobReading& reading, const std::string& section, const toml::t
     const std::string name(key.str());
     const Key* known = find_key(section + "." + name);
     if (known != nullptr) {
-      take_value(reading, *known, section + "." + name, node, place_of(source, node.source()));
+      take_value(reading, *known, std::string(known->name), node, place_of(source, node.source()));
     } else {
       reading.flaws.push_back({place_of(source, key.source()), unknown_key(section, name)});
     }

@@ -41,5 +41,10 @@ inline Key key(std::string_view name, Slot (*slot)(Job&), std::string_view help,
                std::vector<std::string_view> choices, RenamedChoices renamed = {}) {
   return {name, slot, kAnyNumber, std::move(choices), help, std::move(renamed)};
 }
+// A key that had another name in earlier versions.
+inline Key formerly(std::string_view name, Key key) {
+  key.former = name;
+  return key;
+}
 
 }  // namespace tenuto

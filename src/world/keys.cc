@@ -171,10 +171,16 @@ std::vector<Key> device_keys() {
 
 std::vector<Key> network_keys() {
   return {
-      key("network.transport", slot<&Job::network, &NetworkSettings::transport>,
-          "ucx: between processes; memory: threads of one process, for tests", {"ucx", "memory"}),
+      formerly("network.transport",
+               key("network.wire", slot<&Job::network, &NetworkSettings::wire>,
+                   "between processes: tcp, plain sockets; ucx; auto: ucx where it reaches the "
+                   "accelerator's memory, else tcp; memory: threads of one process, for tests",
+                   {"auto", "tcp", "ucx", "memory"})),
       key("network.device", slot<&Job::network, &NetworkSettings::device>,
           "network device that carries the traffic"),
+      key("network.allow", slot<&Job::network, &NetworkSettings::allow>,
+          "over TCP: addresses and networks from which workers may connect to each other, such as "
+          "10.0.0.0/8; empty = from anywhere"),
       key("network.protocol", slot<&Job::network, &NetworkSettings::protocol>,
           "how UCX sends large messages", {"auto", "eager", "rendezvous"}),
       key("network.path", slot<&Job::network, &NetworkSettings::path>,
@@ -307,7 +313,7 @@ std::string toml_of(const std::vector<T>& values) {
 
 const Key* find_in(const std::vector<Key>& keys, std::string_view name) {
   for (const Key& key : keys) {
-    if (key.name == name) return &key;
+    if (key.name == name || (!name.empty() && key.former == name)) return &key;
   }
   return nullptr;
 }

@@ -38,6 +38,7 @@ struct Key {
   std::vector<std::string_view> choices;  // of a string; empty = any text
   std::string_view help;                  // one line
   RenamedChoices renamed = {};            // accepted in job files, not listed
+  std::string_view former = {};           // its name in earlier versions, accepted too; "" = none
 };
 
 // Every key, by section, in the order in which a job is written.
@@ -47,7 +48,8 @@ const std::vector<Key>& job_keys();
 // without faults gets one.
 const std::vector<Key>& fault_keys();
 
-// The key of that name, or nullptr: find_key searches job_keys, find_fault_key searches fault_keys.
+// The key of that name, former names included, or nullptr: find_key searches job_keys,
+// find_fault_key searches fault_keys.
 const Key* find_key(std::string_view name);
 const Key* find_fault_key(std::string_view name);
 

@@ -125,11 +125,17 @@ class Killed(Moves):
                 self.assertEqual(run.finish(), 0, f"{run.errors}{self.logs(run)}")
                 self.assert_same_bits(run, undisturbed, STEPS)
 
-    def test_a_receiver(self):
-        self.check([("receiving", "receiver"), ("moved", "receiver")])
+    def test_a_receiver_while_it_receives(self):
+        self.check([("receiving", "receiver")])
 
-    def test_a_donor(self):
-        self.check([("begun", "donor"), ("received", "donor")])
+    def test_a_receiver_that_has_moved_layers(self):
+        self.check([("moved", "receiver")])
+
+    def test_a_donor_when_the_move_has_begun(self):
+        self.check([("begun", "donor")])
+
+    def test_a_donor_when_the_receiver_has_the_state(self):
+        self.check([("received", "donor")])
 
     @long_case
     def test_forty(self):

@@ -129,8 +129,8 @@ class Refusals(Profile):
         self.refused(self.profile("what"), 2, "what", "--section.key=value")
         self.write_job(device__forward_ms=[2.0, 3.0])
         self.refused(self.profile(), 2, "device.forward_ms", "--links-only")
-        self.write_job(network__transport="memory")
-        self.refused(self.profile(), 2, "network.transport", "'ucx'")
+        self.write_job(network__wire="memory")
+        self.refused(self.profile(), 2, "network.wire", "'auto'")
         self.job.unlink()
         self.refused(self.profile(), 2, str(self.job))
 

@@ -102,7 +102,7 @@ class Refusals(Case):
                 (["--optimizer.klip=1"], "clip"),
                 (["--parallel.stages=two"], "parallel.stages"),
                 (["--parallel.order=1f2b"], "1f1b"),
-                (["--network.transport=memory"], "ucx"),
+                (["--network.wire=memory"], "use 'auto'"),
                 (["--device.kind=cpu", "--data.paths=nowhere"], "nowhere"),
                 (["--frobnicate"], "--section.key=value"),
                 (["--resume", "--from-step=-3"], "--from-step -3: expected 0 or more"),

@@ -20,7 +20,7 @@
 #include "runtime/combine.h"
 #include "runtime/worker.h"
 #include "transport/memory.h"
-#include "transport/ucx.h"
+#include "transport/process/process_wire.h"
 
 namespace tenuto {
 
@@ -42,7 +42,7 @@ class Wires {
         wires.push_back(make_memory_transport(network, hello, *mailboxes.back(),
                                               *clocks[static_cast<size_t>(m)]));
       } else {
-        auto made = make_ucx_transport({}, hello, *mailboxes.back());
+        auto made = make_process_wire({}, hello, *mailboxes.back());
         CHECK(made.ok(), made.error().message);
         wires.push_back(std::move(made).value());
       }

@@ -16,7 +16,7 @@
 #include "runtime/staged.h"
 #include "runtime/worker.h"
 #include "transport/memory.h"
-#include "transport/ucx.h"
+#include "transport/ucx/ucx.h"
 #include "world/fit.h"
 
 namespace tenuto {

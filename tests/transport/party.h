@@ -14,7 +14,7 @@
 #include "base/random.h"
 #include "transport/memory.h"
 #include "transport/transport.h"
-#include "transport/ucx.h"
+#include "transport/ucx/ucx.h"
 
 namespace tenuto {
 

@@ -146,6 +146,27 @@ TEST_P(Death, OfAStoppedPeerIsEndedByDrop) {
   EXPECT_TRUE(host.losses.empty());
 }
 
+// A stopped process takes nothing, but its host answers: the peer is waited for.
+TEST_P(Death, OfAStoppedPeerIsNotReported) {
+  WireOptions settings;
+  settings.mend_limit = std::chrono::milliseconds(300);
+  Party host(make_wire(GetParam(), settings), hello_of(0));
+  std::vector<std::byte> word(1);
+  const Ticket ready = host.recv(1, 1000, word);
+  Process peer(host.wire->address().text, "stream", GetParam());
+  ASSERT_TRUE(host.end_of(ready).status.ok());
+  peer.stop();
+  std::vector<std::byte> out(kSize), in(kSize);
+  std::vector<Ticket> tickets;
+  for (int i = 0; i < 3; ++i) tickets.push_back(host.send(1, i, out));
+  tickets.push_back(host.recv(1, 0, in));
+  host.drain(10 * *settings.mend_limit);
+  EXPECT_TRUE(host.losses.empty());
+  peer.go_on();
+  for (const Ticket ticket : tickets) EXPECT_TRUE(host.end_of(ticket).status.ok());
+  EXPECT_TRUE(host.losses.empty());
+}
+
 // The peer is stopped while a message is on its way to it: a send ends at arrival only with
 // `sends_end_there`.
 TEST_P(RealWire, SendsCanEndAtTheirArrival) {

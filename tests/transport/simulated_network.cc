@@ -13,6 +13,8 @@ namespace tenuto::tcp {
 namespace {
 
 constexpr size_t kSpace = 200 << 10;  // of one direction, as a kernel's buffers have
+// The part of it at the receiver: what does not fit there is not acknowledged.
+constexpr size_t kWindow = kSpace / 2;
 
 }  // namespace
 
@@ -27,7 +29,7 @@ class SimulatedSockets : public Sockets {
     port = net_.next_port_++;
     return cat(host, ":", port);
   }
-  SocketId accept() override {
+  SocketId accept(SocketAddress&) override {
     for (auto& each : waiting) {
       if (each->open_at > net_.now_) continue;
       const auto end = std::make_shared<End>();
@@ -46,6 +48,7 @@ class SimulatedSockets : public Sockets {
     const auto node = ends.extract(static_cast<int32_t>(socket));
     if (!node.empty()) close_end(*node.mapped(), reset);  // a killed host's are gone
   }
+  Delivery delivery(SocketId socket) const override;
   void wait(Duration limit, std::vector<SocketEvent>& events) override;
   void wake() override {}
   Duration now() const override { return net_.now_; }
@@ -60,7 +63,7 @@ class SimulatedSockets : public Sockets {
   }
 
   int port = 0, refusals = 0;
-  bool alive = true;
+  bool alive = true, stopped = false;
   std::map<int32_t, std::shared_ptr<End>> ends;
   std::vector<std::shared_ptr<End>> waiting;  // want to be accepted
 
@@ -121,9 +124,15 @@ void SimulatedNetwork::kill(Sockets& host) {
   sockets.waiting.clear();
 }
 
+void SimulatedNetwork::stop(Sockets& host, bool stopped) {
+  static_cast<SimulatedSockets&>(host).stopped = stopped;
+}
+
 void SimulatedNetwork::advance(Duration limit) {
   Duration next = limit;
-  for (const SimulatedSockets* each : hosts_) next = std::min(next, each->next());
+  for (const SimulatedSockets* each : hosts_) {
+    if (!each->stopped) next = std::min(next, each->next());
+  }
   now_ = std::max(now_, next);
 }
 
@@ -137,9 +146,9 @@ SocketId SimulatedSockets::connect(const SocketAddress& to) {
   }
   const bool refuse = net_.random_.below(100) < net_.faults_.refused_of_100 && refusals < 2;
   refusals = refuse ? refusals + 1 : 0;
-  if (target == nullptr || refuse) {
+  if (!net_.cut_ && (target == nullptr || refuse)) {
     end->refused = true;
-  } else if (net_.random_.below(100) < net_.faults_.unanswered_of_100) {
+  } else if (net_.cut_ || net_.random_.below(100) < net_.faults_.unanswered_of_100) {
     end->open_at = Duration::max();
   } else {
     target->waiting.push_back(end);
@@ -205,7 +214,9 @@ Io SimulatedSockets::write(SocketId socket, std::span<const std::span<const std:
   io.count = count;
   io.more = count < space;
   end.blocked = !io.more;
-  if (lost) return io;
+  end.sent += count;
+  if (net_.cut_) end.lost += count;
+  if (lost || net_.cut_) return io;
   const bool breaks =
       net_.faults_.mean_bytes > 0 && net_.until_break_ <= static_cast<int64_t>(count);
   const size_t sent = breaks ? static_cast<size_t>(net_.until_break_) : count;
@@ -228,6 +239,19 @@ Io SimulatedSockets::write(SocketId socket, std::span<const std::span<const std:
   return io;
 }
 
+Delivery SimulatedSockets::delivery(SocketId socket) const {
+  const End& end = *ends.at(static_cast<int32_t>(socket));
+  const auto other = end.other.lock();
+  if (other == nullptr) return {end.sent - end.lost, end.lost};
+  size_t under_way = 0;
+  for (const auto& chunk : other->coming) {
+    if (chunk.at > net_.now_) under_way += chunk.bytes.size();
+  }
+  const size_t unread = other->size - std::min(other->size, under_way);
+  const size_t left = end.lost + under_way + unread - std::min(unread, kWindow);
+  return {end.sent - left, left};
+}
+
 void SimulatedSockets::wait(Duration, std::vector<SocketEvent>& events) {
   for (auto& each : waiting) {
     if (each->open_at <= net_.now_ && !std::exchange(each->arrived, true)) {
@@ -238,6 +262,7 @@ void SimulatedSockets::wait(Duration, std::vector<SocketEvent>& events) {
     SocketEvent event{SocketId{id}};
     if (end->open_at <= net_.now_ && !std::exchange(end->told_open, true)) {
       event.readable = event.writable = true;
+      event.over = end->refused;
     }
     for (auto& chunk : end->coming) {
       if (chunk.at <= net_.now_ && !std::exchange(chunk.told, true)) event.readable = true;

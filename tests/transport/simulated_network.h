@@ -34,8 +34,13 @@ class SimulatedNetwork {
   void advance(Duration limit);
   // Kills a host as kill -9 would: its connections end, and nobody listens there any more.
   void kill(Sockets& host);
+  // Says that nobody turns the loop of this host's wire, as of a stopped process, or again does.
+  // The clock does not wait for it.
+  void stop(Sockets& host, bool stopped);
   // How many connections have broken.
   int64_t breaks() const { return breaks_; }
+  // Cuts the network: what is written from now on is lost, and no attempt to connect is answered.
+  void cut() { cut_ = true; }
   // Stops to break anything.
   void heal() { faults_ = {0, 0, 0, faults_.most_latency}; }
 
@@ -54,6 +59,8 @@ class SimulatedNetwork {
     std::weak_ptr<End> other;
     std::deque<Chunk> coming;
     size_t size = 0;     // of what is coming
+    size_t sent = 0;     // bytes written here
+    size_t lost = 0;     // those of them since the network was cut
     Duration open_at{};  // a dialled end: when it is connected
     Duration ends_at = Duration::max(), breaks_at = Duration::max();
     bool refused = false, broken = false, told_end = false, told_open = false;
@@ -70,6 +77,7 @@ class SimulatedNetwork {
   int64_t breaks_ = 0;
   int64_t until_break_ = 1000;
   int next_port_ = 1;
+  bool cut_ = false;
   std::vector<class SimulatedSockets*> hosts_;
 };
 

@@ -236,6 +236,84 @@ TEST(Tcp, BadSettingsAreRefused) {
   }
 }
 
+// A wire that sends a message larger than what the network holds, and one that receives it.
+struct Half {
+  explicit Half(uint64_t seed) : network(seed, {}) {
+    settings.mend_limit = milliseconds(300);
+    settings.sends_end_there = true;
+    for (int i = 0; i < 2; ++i) {
+      wires.push_back(std::make_unique<SimulatedWire>(network, hello_of(i), settings, seed + 2));
+    }
+    both = {wires[0].get(), wires[1].get()};
+    wires[1]->connect(*wires[0], Ticket{1});
+    wires[0]->engine->send(WorkerId{1}, {0, 0, 1}, out, {}, Ticket{2});
+    wires[1]->engine->recv(WorkerId{0}, {0, 0, 1}, in, {}, Ticket{2});
+    for (int turn = 0; turn < 20; ++turn) turn_all(network, both, network.now() + milliseconds(1));
+    for (const auto& wire : wires) wire->mailbox.reports.clear();
+  }
+  // Turns the loops of these wires for so long, or until a report has come.
+  void turn(const std::vector<SimulatedWire*>& some, Duration limit) {
+    const Duration end = network.now() + limit;
+    const auto quiet = [](const SimulatedWire* wire) { return wire->mailbox.reports.empty(); };
+    while (network.now() < end && std::all_of(some.begin(), some.end(), quiet)) {
+      turn_all(network, some, end);
+    }
+  }
+  SimulatedNetwork network;
+  TcpSettings settings;
+  std::vector<std::byte> out = pattern(3, 8 << 20), in = std::vector<std::byte>(8 << 20);
+  std::vector<std::unique_ptr<SimulatedWire>> wires;
+  std::vector<SimulatedWire*> both;
+};
+
+TEST(Tcp, APeerWhoseHostIsSilentIsLost) {
+  for (const uint64_t seed : {1, 2, 3, 4}) {
+    Half half(seed);
+    half.network.cut();
+    const Duration begin = half.network.now();
+    half.turn(half.both, std::chrono::minutes(1));
+    ASSERT_FALSE(half.wires[0]->mailbox.reports.empty());
+    const Done loss = half.wires[0]->mailbox.reports.front();
+    EXPECT_EQ(loss.ticket, kNoTicket);
+    ASSERT_FALSE(loss.status.ok());
+    EXPECT_EQ(loss.status.error().code, Code::Disconnected);
+    EXPECT_NE(loss.status.error().message.find("its host has not answered for 300 ms"),
+              std::string::npos)
+        << loss.status.error().message;
+    EXPECT_GE(half.network.now() - begin, half.settings.mend_limit);
+    EXPECT_LE(half.network.now() - begin, half.settings.mend_limit / 5 * 7);
+  }
+}
+
+TEST(Tcp, APeerWhoseProcessIsStoppedIsWaitedFor) {
+  for (const uint64_t seed : {1, 2, 3, 4}) {
+    Half half(seed);
+    half.network.stop(*half.wires[1]->sockets, true);
+    half.turn({half.both[0]}, 100 * half.settings.mend_limit);
+    EXPECT_TRUE(half.wires[0]->mailbox.reports.empty());
+    half.network.stop(*half.wires[1]->sockets, false);
+    half.turn({half.both[1], half.both[0]}, std::chrono::minutes(1));
+    half.turn({half.both[0]}, std::chrono::minutes(1));
+    for (const auto& wire : half.wires) {
+      ASSERT_EQ(wire->mailbox.reports.size(), 1U);
+      EXPECT_TRUE(wire->mailbox.reports.front().status.ok());
+    }
+    EXPECT_TRUE(same(half.in, half.out));
+  }
+}
+
+TEST(Tcp, OnlyAllowedAddressesMayConnect) {
+  for (const bool allowed : {true, false}) {
+    TcpSettings settings;
+    settings.connect_limit = milliseconds(allowed ? 60000 : 200);
+    TcpSettings listener = settings;
+    listener.allowed = {*read_address_range(allowed ? "127.0.0.0/8" : "10.0.0.0/8")};
+    Party left(make_tcp(settings), hello_of(0)), right(make_tcp(listener), hello_of(1));
+    EXPECT_EQ(left.connect(right).ok(), allowed);
+    EXPECT_EQ(tcp(right).counters().turned_away > 0, !allowed);
+  }
+}
+
 TEST(Tcp, AQuietWireSleeps) {
   Party left(make_tcp(), hello_of(0)), right(make_tcp(), hello_of(1));
   ASSERT_TRUE(left.connect(right).ok());

@@ -9,7 +9,7 @@
 #include "base/text.h"
 #include "tcp_party.h"
 #include "transport/faulty.h"
-#include "transport/ucx_frame.h"
+#include "transport/ucx/frame.h"
 
 namespace tenuto {
 namespace {

@@ -1,7 +1,5 @@
 // What the UCX wire sends beside the messages themselves, and its choice of protocol by the rate of
 // a link.
-#include "transport/ucx_frame.h"
-
 #include <gtest/gtest.h>
 
 #include <chrono>
@@ -12,7 +10,8 @@
 #include <vector>
 
 #include "base/random.h"
-#include "transport/link_rate.h"
+#include "transport/ucx/frame.h"
+#include "transport/ucx/link_rate.h"
 
 namespace tenuto {
 namespace {

@@ -1,5 +1,5 @@
 // What only UCX's sockets show: strangers that speak it, a shutdown beside a connection.
-#include "transport/ucx.h"
+#include "transport/ucx/ucx.h"
 
 #include <arpa/inet.h>
 #include <gtest/gtest.h>
@@ -19,8 +19,8 @@
 #include <vector>
 
 #include "party.h"
-#include "transport/ucx_engine.h"
-#include "transport/ucx_frame.h"
+#include "transport/ucx/engine.h"
+#include "transport/ucx/frame.h"
 
 extern char** environ;
 

@@ -10,7 +10,7 @@
 
 #include "base/clock.h"
 #include "transport/tcp/tcp.h"
-#include "transport/ucx.h"
+#include "transport/ucx/ucx.h"
 
 namespace {
 

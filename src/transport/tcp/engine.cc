@@ -69,7 +69,7 @@ Duration Engine::work(size_t most_bytes) {
   // Behind the writing, which may find a connection broken.
   const Duration now = sockets_.now();
   Duration next = std::min(tick_strangers(now), tick_peers(now));
-  next = std::min(next, tick_links(now));
+  next = std::min({next, tick_links(now), tick_watched(now)});
   next = std::min(next, tick_closing(now));
   const bool busy = !to_write_.empty() || !to_read_.empty() || accepting_;
   return busy || closed() ? Duration{} : next;
@@ -82,6 +82,7 @@ void Engine::gather_events(Duration until) {
 }
 
 void Engine::handle_events() {
+  ++rounds_;
   for (const SocketEvent& event : events_) {
     if (event.socket == kNoSocket) {
       accepting_ = true;
@@ -90,6 +91,10 @@ void Engine::handle_events() {
     Connection* connection = find(event.socket);
     if (connection == nullptr) continue;
     connection->over |= event.over;
+    if (connection->role == Role::Probe && event.writable && !event.over) {
+      probe_ended(connection->peer, event.socket, {Io::Kind::Moved, 0, false, {}});
+      continue;  // it was accepted
+    }
     if (event.readable) mark_readable(*connection);
     if (event.writable) {
       connection->writable = true;
@@ -203,10 +208,12 @@ void Engine::write_messages(Connection& connection, size_t most_bytes) {
     if (total >= most_bytes) return mark_writable(connection);
     const Io io = sockets_.write(connection.socket, from);
     if (io.kind == Io::Kind::Blocked) connection.writable = false;
-    if (io.kind == Io::Kind::Refused || io.kind == Io::Kind::Failed) return broken(id, io.why);
-    if (io.kind != Io::Kind::Moved) continue;
+    if (io.kind == Io::Kind::Blocked) continue;
+    if (io.kind != Io::Kind::Moved) return broken(id, io.why, silence_of(io));
+    const Duration now = sockets_.now();
+    if (!peer.watch) watch(id, peer, now);
     const int64_t before = peer.link.messages_written();
-    peer.link.written(io.count, sockets_.now());
+    peer.link.written(io.count, now);
     if (peer.link.waits_for_acknowledgements()) late_.insert(id);
     connection.writable = io.more;
     total += io.count;
@@ -226,7 +233,7 @@ void Engine::read(Connection& connection) {
       connection.readable = false;
       return;
     }
-    return probed(connection.peer, io.kind == Io::Kind::Refused);
+    return probe_ended(connection.peer, connection.socket, io);
   }
   if (connection.role == Role::Refused) {
     connection.readable = false;
@@ -249,9 +256,10 @@ void Engine::read_messages(Connection& connection) {
       return;
     }
     if (io.kind == Io::Kind::Ended) return broken(id, "it closed the connection");
-    if (io.kind != Io::Kind::Moved) return broken(id, io.why);
+    if (io.kind != Io::Kind::Moved) return broken(id, io.why, silence_of(io));
+    connection.heard = sockets_.now();
     const size_t landed = std::min(io.count, landing.size());
-    const Status status = peer.link.take(landed, behind.first(io.count - landed), sockets_.now());
+    const Status status = peer.link.take(landed, behind.first(io.count - landed), connection.heard);
     if (!status.ok()) {
       ++parts_.tally.malformed;
       return expel(id, status.error().message);
@@ -285,14 +293,23 @@ void Engine::read_greeting(Connection& connection) {
   }
 }
 
+bool Engine::is_allowed(const SocketAddress& from) const {
+  const auto& allowed = settings_.allowed;
+  return allowed.empty() ||
+         std::any_of(allowed.begin(), allowed.end(),
+                     [&](const AddressRange& range) { return range.contains(from.storage); });
+}
+
 void Engine::accept_some() {
   for (int i = 0; i < kAcceptsInATurn; ++i) {
-    const SocketId socket = sockets_.accept();
+    SocketAddress from;
+    const SocketId socket = sockets_.accept(from);
     if (socket == kNoSocket) {
       accepting_ = false;
       return;
     }
-    if (phase_ != Phase::Running) {
+    if (phase_ != Phase::Running || !is_allowed(from)) {
+      if (phase_ == Phase::Running) ++parts_.tally.turned_away;
       sockets_.close(socket, true);
       continue;
     }

@@ -92,6 +92,7 @@ class Engine {
     std::unique_ptr<Greeting> greeting;  // until it is over
     Duration limit{};                    // of a stranger
     bool readable = true, writable = true;
+    Duration heard{};                        // when bytes last came
     bool over = false;                       // no event comes any more: read to the end
     bool to_read = false, to_write = false;  // is in the list of that name
   };
@@ -114,6 +115,13 @@ class Engine {
     SocketId probe = kNoSocket;
     int tries = 0, refusals = 0;
   };
+  // What is known of a peer's host while it has not acknowledged all that was written.
+  struct Watch {
+    uint64_t acknowledged = 0;      // bytes, at the last look
+    Duration answered{};            // the last sign of life
+    std::optional<uint64_t> asked;  // the round in which the host was asked for one
+    SocketId probe = kNoSocket;     // by this
+  };
   struct Peer {
     Peer(const Engine& engine, WorkerId id);
     Link link;
@@ -125,6 +133,7 @@ class Engine {
     std::optional<SocketAddress> where;  // the same, if known without a name look-up
     std::unique_ptr<Dial> dial;
     std::optional<Mending> mending;
+    std::optional<Watch> watch;
     std::optional<std::string> lost;
     int64_t break_after = -1;  // messages until the connection is broken by force; -1 = never
     bool has_session() const { return connection != kNoSocket || mending.has_value(); }
@@ -144,6 +153,7 @@ class Engine {
   void read(Connection& connection);
   void read_messages(Connection& connection);
   void read_greeting(Connection& connection);
+  bool is_allowed(const SocketAddress& from) const;
   void accept_some();
   Duration tick_strangers(Duration now);
   Duration tick_links(Duration now);
@@ -164,7 +174,8 @@ class Engine {
   void attempt_answered(WorkerId id, const Error& error);
   void end_dial(Peer& peer, WorkerId id, const std::optional<Error>& error);
   void become_open(Connection& connection, Peer& peer);
-  void broken(WorkerId id, const std::string& why);
+  Duration silence_of(const Io& io) const;
+  void broken(WorkerId id, const std::string& why, Duration silent = {});
   void probe(WorkerId id, Peer& peer, Duration now);
   void probed(WorkerId id, bool refused);
   void stop_mending(Peer& peer);
@@ -176,6 +187,15 @@ class Engine {
   Duration tick_peers(Duration now);
   Duration tick_dial(WorkerId id, Peer& peer, Duration now);
   Duration tick_mending(WorkerId id, Peer& peer, Duration now);
+
+  // engine_watch.cc: whose host is silent.
+  Duration look_pause() const;
+  void watch(WorkerId id, Peer& peer, Duration now);
+  void stop_watching(WorkerId id, Peer& peer);
+  void host_answered(Peer& peer, Duration now);
+  Duration tick_watched(Duration now);
+  void look(WorkerId id, Peer& peer, Duration now);
+  void probe_ended(WorkerId id, SocketId socket, const Io& io);
 
   TcpSettings settings_;
   LinkSettings link_settings_;
@@ -190,6 +210,9 @@ class Engine {
   std::list<SocketId> strangers_;  // the oldest first
   std::set<WorkerId> opening_;     // peers with a dial, or whose connection is being repaired
   std::set<WorkerId> late_;        // peers with sends whose acknowledgement may be late
+  std::set<WorkerId> watched_;     // peers with a watch
+  Duration next_look_{};           // at all of them
+  uint64_t rounds_ = 0;            // how often events were handled
   std::vector<SocketId> to_read_, to_write_;
   std::vector<SocketId> turn_;  // those whose turn it is
   std::vector<SocketEvent> events_;

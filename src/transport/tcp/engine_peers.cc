@@ -229,17 +229,24 @@ void Engine::end_dial(Peer& peer, WorkerId id, const std::optional<Error>& error
   if (dial->ticket != kNoTicket && error) report(dial->ticket, id, *error);
 }
 
+// How long a host had been silent when a read or write told it.
+Duration Engine::silence_of(const Io& io) const {
+  return io.kind == Io::Kind::Silent ? silence_before_break(settings_) : Duration{};
+}
+
 // The connection is broken but the peer may be alive: calls with it wait for the next one.
-void Engine::broken(WorkerId id, const std::string& why) {
+// `silent`: for how long its host has already answered nothing.
+void Engine::broken(WorkerId id, const std::string& why, Duration silent) {
   Peer& peer = peer_of(id);
   remove(std::exchange(peer.connection, kNoSocket), true);
+  stop_watching(id, peer);
   peer.link.broke();
   if (phase_ != Phase::Running) return lose(id, why);
   ++parts_.tally.broken;
   const Duration now = sockets_.now();
   Mending& mending = peer.mending.emplace(Mending{});
   mending.since = mending.probe_at = now;
-  mending.limit = now + settings_.mend_limit;
+  mending.limit = now + settings_.mend_limit - silent;
   mending.why = why;
   opening_.insert(id);
   if (!peer.dialled) return;
@@ -277,6 +284,7 @@ void Engine::stop_mending(Peer& peer) {
 void Engine::part(WorkerId id, const Error& error) {
   Peer& peer = peer_of(id);
   stop_mending(peer);
+  stop_watching(id, peer);
   end_dial(peer, id, error);
   opening_.erase(id);
   remove(std::exchange(peer.connection, kNoSocket), true);

@@ -1,10 +1,12 @@
 #include "transport/tcp/epoll_sockets.h"
 
+#include <linux/sockios.h>
+#include <linux/tcp.h>
 #include <netdb.h>
 #include <netinet/in.h>
-#include <netinet/tcp.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
+#include <sys/ioctl.h>
 #include <sys/socket.h>
 #include <sys/uio.h>
 #include <unistd.h>
@@ -41,7 +43,9 @@ void set(int socket, int level, int option, int value) {
 
 Io failed(int code) {
   if (code == EAGAIN || code == EWOULDBLOCK || code == EINTR) return {};
-  const auto kind = code == ECONNREFUSED ? Io::Kind::Refused : Io::Kind::Failed;
+  const auto kind = code == ECONNREFUSED ? Io::Kind::Refused
+                    : code == ETIMEDOUT  ? Io::Kind::Silent
+                                         : Io::Kind::Failed;
   return {kind, 0, false, reason(code)};
 }
 
@@ -58,11 +62,12 @@ class EpollSockets : public Sockets {
 
   Status start();
   Result<std::string> listen(const std::string& host, uint16_t port) override;
-  SocketId accept() override;
+  SocketId accept(SocketAddress& from) override;
   SocketId connect(const SocketAddress& to) override;
   Io read(SocketId socket, std::span<const std::span<std::byte>> to) override;
   Io write(SocketId socket, std::span<const std::span<const std::byte>> from) override;
   void close(SocketId socket, bool reset) override;
+  Delivery delivery(SocketId socket) const override;
   void wait(Duration limit, std::vector<SocketEvent>& events) override;
   void wake() override;
   Duration now() const override { return monotonic_clock().now(); }
@@ -116,13 +121,13 @@ Result<std::string> EpollSockets::listen(const std::string& host, uint16_t port)
   return cat(name, ":", port_of(bound));
 }
 
-// Watches a new connection. The kernel gives up on it by itself when the other host is silent.
+// Watches a new connection. While nothing is under way, the kernel asks the other host for signs of
+// life and gives up when none comes.
 SocketId EpollSockets::adopt(int socket) {
   const auto milliseconds =
       static_cast<int>(std::max<int64_t>(patience_ / std::chrono::milliseconds(1), 1));
   set(socket, IPPROTO_TCP, TCP_NODELAY, 1);
   set(socket, IPPROTO_TCP, TCP_NOTSENT_LOWAT, kUnsent);
-  set(socket, IPPROTO_TCP, TCP_USER_TIMEOUT, milliseconds);
   set(socket, SOL_SOCKET, SO_KEEPALIVE, 1);
   const int seconds = std::max(milliseconds / 1000 / (kKeepAliveProbes + 1), 1);
   set(socket, IPPROTO_TCP, TCP_KEEPIDLE, seconds);
@@ -133,9 +138,11 @@ SocketId EpollSockets::adopt(int socket) {
   return kNoSocket;
 }
 
-SocketId EpollSockets::accept() {
+SocketId EpollSockets::accept(SocketAddress& from) {
   while (true) {
-    const int socket = ::accept4(listener_, nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC);
+    from.length = sizeof(from.storage);
+    auto* const address = reinterpret_cast<sockaddr*>(&from.storage);
+    const int socket = ::accept4(listener_, address, &from.length, SOCK_NONBLOCK | SOCK_CLOEXEC);
     if (socket >= 0) return adopt(socket);
     if (errno != ECONNABORTED && errno != EINTR) return kNoSocket;
   }
@@ -196,6 +203,17 @@ void EpollSockets::close(SocketId socket, bool reset) {
   }
   unconnected_.erase(descriptor);
   ::close(descriptor);
+}
+
+Delivery EpollSockets::delivery(SocketId socket) const {
+  const int descriptor = static_cast<int>(socket);
+  tcp_info info{};
+  socklen_t length = sizeof(info);
+  int left = 0;
+  const bool known = ::getsockopt(descriptor, IPPROTO_TCP, TCP_INFO, &info, &length) == 0 &&
+                     ::ioctl(descriptor, SIOCOUTQ, &left) == 0;
+  if (!known) return {};
+  return {info.tcpi_bytes_acked, static_cast<size_t>(left)};
 }
 
 void EpollSockets::wait(Duration limit, std::vector<SocketEvent>& events) {

@@ -8,8 +8,8 @@
 
 namespace tenuto::tcp {
 
-// `patience`: how long the other end's host may answer nothing while bytes are on their way to it,
-// and about how long while none are; then the connection fails.
+// `patience`: about how long the other end's host may answer nothing while no bytes are on their
+// way to it; then the connection fails.
 //
 // Errors: Exhausted  no more file descriptors
 Result<std::unique_ptr<Sockets>> make_epoll_sockets(Duration patience);

@@ -22,11 +22,18 @@ inline constexpr SocketId kNoSocket{-1};
 struct Io {
   // Moved: `count` bytes. Blocked: none; an event comes when it may be tried again. Ended (read
   // only): the other end writes no more. Refused: nobody listens there. Failed: the connection is
-  // broken, `why` says how.
-  enum class Kind : uint8_t { Moved, Blocked, Ended, Refused, Failed } kind = Kind::Blocked;
+  // broken, `why` says how. Silent: the same, because nothing was under way and the other host has
+  // answered nothing for a while, which these sockets were made with.
+  enum class Kind : uint8_t { Moved, Blocked, Ended, Refused, Failed, Silent } kind = Kind::Blocked;
   size_t count = 0;
   bool more = false;  // Moved: another call may move more now; false = an event comes first
   std::string why;
+};
+
+// What has become of the bytes that were written to a socket, as the kernel sends them.
+struct Delivery {
+  uint64_t acknowledged = 0;  // by the other host
+  size_t left = 0;            // not acknowledged yet
 };
 
 // What has happened at a socket since the last event, at least: events may come without need.
@@ -45,8 +52,8 @@ class Sockets {
   //
   // Errors: Invalid, Disconnected, Exhausted, each with a sentence
   virtual Result<std::string> listen(const std::string& host, uint16_t port) = 0;
-  // The next one that connects to this end; kNoSocket = none now.
-  virtual SocketId accept() = 0;
+  // The next one that connects to this end, and from where; kNoSocket = none now.
+  virtual SocketId accept(SocketAddress& from) = 0;
   // Begins to connect. Reading from the socket tells how it goes. kNoSocket = no socket is left.
   virtual SocketId connect(const SocketAddress& to) = 0;
   // Reads into the buffers, one after the other.
@@ -56,6 +63,8 @@ class Sockets {
   // Closes: with `reset` what is on its way is lost and the other end's connection breaks; without,
   // it arrives, and the other end reads the end of the stream behind it.
   virtual void close(SocketId socket, bool reset) = 0;
+  // What has become of all that was written.
+  virtual Delivery delivery(SocketId socket) const = 0;
   // Waits until something happens, `limit` at most, and appends what. Errors of waiting are events.
   virtual void wait(Duration limit, std::vector<SocketEvent>& events) = 0;
   // Ends a wait() that is under way, or the next one. Any thread.

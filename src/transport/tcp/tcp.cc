@@ -261,7 +261,7 @@ Result<std::unique_ptr<TcpTransport>> make_tcp_transport(const TcpSettings& sett
                        " bytes, at most ", tcp::kLongestAddress - kPort));
   }
   if (self.self.value < 0) return invalid("a wire needs a worker number of at least 0");
-  auto sockets = tcp::make_epoll_sockets(settings.mend_limit);
+  auto sockets = tcp::make_epoll_sockets(silence_before_break(settings));
   if (!sockets.ok()) return sockets.error();
   auto wire =
       std::make_unique<Wire>(settings, std::move(self), mailbox, std::move(sockets).value());

@@ -9,7 +9,9 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <vector>
 
+#include "base/address_range.h"
 #include "transport/transport.h"
 
 namespace tenuto {
@@ -29,7 +31,9 @@ struct TcpSettings {
   // How long repairing a broken connection may take, and how long a host may answer nothing while
   // something is on its way to it; after that the peer is lost. Keep it below
   // `network.silence_seconds`, after which a step without progress ends the run.
-  Duration mend_limit = std::chrono::seconds(5);
+  Duration mend_limit = kMendLimit;
+  // From where peers may connect; empty = from anywhere. Others are closed before they are heard.
+  std::vector<AddressRange> allowed;
   // The most connections at a time that have not said who they are. One more takes the place of the
   // oldest of them, so that those who do not speak cannot keep others out.
   size_t most_strangers = 64;
@@ -38,10 +42,16 @@ struct TcpSettings {
   size_t most_awaited = 1 << 20;
 };
 
+// How long a host may be silent while nothing is on its way to it, until its connection breaks:
+// most of mend_limit, so that the rest is left for a new connection.
+inline Duration silence_before_break(const TcpSettings& settings) {
+  return settings.mend_limit / 4 * 3;
+}
+
 // Counts of what a wire has refused and repaired since the start.
 struct TcpCounters {
   int64_t refused = 0;      // connections with a wrong hello, or with none in time
-  int64_t turned_away = 0;  // connections that were closed unheard, because there were too many
+  int64_t turned_away = 0;  // connections that were closed unheard: too many, or not allowed
   int64_t malformed = 0;    // peers and strangers that did not keep to the format
   int64_t wake_ups = 0;     // of the wire's thread: a quiet wire has none
   int64_t broken = 0;       // open connections that broke, which the wire tries to repair

@@ -1,7 +1,5 @@
-#include "transport/ucx.h"
+#include "transport/ucx/ucx.h"
 
-#include <netdb.h>
-#include <poll.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
 #include <sys/socket.h>
@@ -18,7 +16,7 @@
 
 #include "base/clock.h"
 #include "base/text.h"
-#include "transport/ucx_engine.h"
+#include "transport/ucx/engine.h"
 
 namespace tenuto {
 
@@ -334,64 +332,5 @@ Result<std::unique_ptr<UcxTransport>> make_ucx_transport(const UcxSettings& sett
   if (const Status status = wire->start(); !status.ok()) return status.error();
   return std::unique_ptr<UcxTransport>(std::move(wire));
 }
-
-Result<std::string> host_towards(const std::string& address) {
-  const auto there = resolve(address);
-  if (!there.ok()) return there.error();
-  const auto* const to = reinterpret_cast<const sockaddr*>(&there.value().storage);
-  sockaddr_storage here{};
-  socklen_t length = sizeof(here);
-  auto* const generic = reinterpret_cast<sockaddr*>(&here);
-  // Connecting a datagram socket gives it a local address and sends nothing.
-  const int probe = ::socket(to->sa_family, SOCK_DGRAM | SOCK_CLOEXEC, 0);
-  const bool found = probe >= 0 && ::connect(probe, to, there.value().length) == 0 &&
-                     ::getsockname(probe, generic, &length) == 0;
-  if (probe >= 0) ::close(probe);
-  char text[NI_MAXHOST];
-  if (!found ||
-      ::getnameinfo(generic, length, text, sizeof(text), nullptr, 0, NI_NUMERICHOST) != 0) {
-    return invalid(cat("this machine has no way to ", address, ": is the address right?"));
-  }
-  return std::string(text);
-}
-
-bool is_reachable(const std::string& address, Duration limit) {
-  const auto there = resolve(address);
-  if (!there.ok()) return true;
-  const auto* const to = reinterpret_cast<const sockaddr*>(&there.value().storage);
-  const int look = ::socket(to->sa_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
-  if (look < 0) return true;
-  int code = ::connect(look, to, there.value().length) == 0 ? 0 : errno;
-  if (code == EINPROGRESS) {
-    pollfd answer{look, POLLOUT, 0};
-    const int wait = static_cast<int>(limit / std::chrono::milliseconds(1));
-    socklen_t length = sizeof(code);
-    code = ETIMEDOUT;
-    if (::poll(&answer, 1, wait) > 0) ::getsockopt(look, SOL_SOCKET, SO_ERROR, &code, &length);
-  }
-  ::close(look);
-  return code == 0 || code == ECONNREFUSED;
-}
-
-bool ucx_device_memory() {
-  quiet_ucx();
-  ucp_config_t* config = nullptr;
-  if (ucp_config_read(nullptr, nullptr, &config) != UCS_OK) return false;
-  ucp_params_t params{};
-  params.field_mask = UCP_PARAM_FIELD_FEATURES;
-  params.features = UCP_FEATURE_AM | UCP_FEATURE_WAKEUP;
-  ucp_context_h context = nullptr;
-  const bool named = ucp_config_modify(config, "TLS", kDeviceTransports) == UCS_OK;
-  const bool opened = named && ucp_init(&params, config, &context) == UCS_OK;
-  ucp_config_release(config);
-  if (!opened) return false;
-  ucp_context_attr_t attributes{};
-  attributes.field_mask = UCP_ATTR_FIELD_MEMORY_TYPES;
-  const bool asked = ucp_context_query(context, &attributes) == UCS_OK;
-  ucp_cleanup(context);
-  return asked && (attributes.memory_types & UCS_BIT(UCS_MEMORY_TYPE_CUDA)) != 0;
-}
-
-std::string ucx_version() { return ucp_get_version_string(); }
 
 }  // namespace tenuto

@@ -1,4 +1,4 @@
-#include "transport/ucx_frame.h"
+#include "transport/ucx/frame.h"
 
 #include "base/text.h"
 #include "transport/bytes.h"

@@ -1,4 +1,4 @@
-#include "transport/ucx_address.h"
+#include "transport/ucx/address.h"
 
 #include <arpa/inet.h>
 #include <ifaddrs.h>

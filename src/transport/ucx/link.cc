@@ -2,7 +2,7 @@
 // only to reject connections.
 #include "base/clock.h"
 #include "base/text.h"
-#include "transport/ucx_engine.h"
+#include "transport/ucx/engine.h"
 
 namespace tenuto {
 

@@ -18,10 +18,10 @@
 
 #include "base/mailbox.h"
 #include "transport/hello.h"
-#include "transport/link_rate.h"
-#include "transport/ucx.h"
-#include "transport/ucx_address.h"
-#include "transport/ucx_frame.h"
+#include "transport/ucx/address.h"
+#include "transport/ucx/frame.h"
+#include "transport/ucx/link_rate.h"
+#include "transport/ucx/ucx.h"
 
 namespace tenuto {
 

@@ -1,4 +1,4 @@
-#include "transport/ucx_engine.h"
+#include "transport/ucx/engine.h"
 
 #include <ucs/config/global_opts.h>
 #include <unistd.h>

@@ -4,7 +4,7 @@
 // it with the send of that tag and sends the bytes, straight into the posted buffer (rendezvous) or
 // through one staging copy of UCX (eager). Rendezvous costs a hand-shake for each message, which
 // on a slow link waits behind the bulk data of the other direction; eager costs the copy, which
-// matters only on a fast link. LinkRate (transport/link_rate.h) has the rule for Automatic.
+// matters only on a fast link. LinkRate (transport/ucx/link_rate.h) has the rule for Automatic.
 //
 // A send ends when the receiver has acknowledged the message, or when its bytes have been copied
 // here to be sent again if needed: small messages are copied at once, others when the
@@ -18,6 +18,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <set>
 #include <string>
 
 #include "transport/transport.h"
@@ -30,9 +31,6 @@ enum class UcxProtocol : uint8_t {
   Eager,       // pushed at once, copied once by the receiver
   Rendezvous,  // announced, then pulled into the posted buffer (0 bytes: eager)
 };
-
-// How long a peer may be out of reach, while something is awaited from it, before it is lost.
-inline constexpr Duration kMendLimit = std::chrono::seconds(5);
 
 // The settings of a worker's wire.
 struct UcxSettings {
@@ -95,22 +93,16 @@ class UcxTransport : public Transport {
 Result<std::unique_ptr<UcxTransport>> make_ucx_transport(const UcxSettings& settings, Hello self,
                                                          Mailbox& mailbox);
 
-// The address of this machine from which it reaches `address` ("host:port", names too). A wire with
-// peers there should listen at it. Nothing is sent.
-//
-// Errors: Invalid  no such host, or no route to it
-Result<std::string> host_towards(const std::string& address);
-
-// Whether the host of `address` ("host:port") answers an attempt to connect within the limit, by
-// accepting or refusing it. Also true when the address cannot be resolved or no socket can be
-// opened.
-bool is_reachable(const std::string& address, Duration limit);
-
 // Whether UCX can read and write CUDA memory here: it was built with CUDA and finds a device.
 // Opens and closes a context, which takes some milliseconds.
 bool ucx_device_memory();
 
-// Version of the UCX library that is linked, for `tenuto doctor` and `--version`.
+// Version of the UCX library that is linked, for `tenuto doctor` and `--version`; empty in a build
+// without UCX.
 std::string ucx_version();
+
+// The transports that UCX opens here ("tcp", "rc_verbs"); none in a build without UCX. Opens and
+// closes a context, which takes some milliseconds.
+std::set<std::string> ucx_transports();
 
 }  // namespace tenuto

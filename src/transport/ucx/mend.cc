@@ -15,7 +15,7 @@
 
 #include "base/clock.h"
 #include "base/text.h"
-#include "transport/ucx_engine.h"
+#include "transport/ucx/engine.h"
 
 namespace tenuto {
 

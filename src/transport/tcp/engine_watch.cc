@@ -1,0 +1,95 @@
+// The part of Engine that notices that a peer's host is silent.
+//
+// TCP repeats what is not acknowledged for a quarter of an hour, and the sender cannot tell a host
+// that is gone from a process that is stopped and takes nothing more. So this end opens another
+// connection to where the peer listens: the peer's host answers that, whatever its process does.
+#include <algorithm>
+
+#include "base/text.h"
+#include "transport/tcp/engine.h"
+
+namespace tenuto::tcp {
+
+namespace {
+
+// The pause between two looks, at most, and how many there are while a host is silent until it
+// counts as gone.
+constexpr Duration kMostPause = std::chrono::seconds(1);
+constexpr int kLooks = 5;
+// After so many pauses without a sign of life the host is asked.
+constexpr int kAskAfter = 2;
+// How often events must have been gathered since it was asked: on a busy machine its answer may
+// have come, and this process may have had no time to see it.
+constexpr uint64_t kRounds = 2;
+
+}  // namespace
+
+Duration Engine::look_pause() const { return std::min(settings_.mend_limit / kLooks, kMostPause); }
+
+// Bytes are on their way to the peer.
+void Engine::watch(WorkerId id, Peer& peer, Duration now) {
+  peer.watch.emplace().answered = now;
+  if (watched_.empty()) next_look_ = now + look_pause();
+  watched_.insert(id);
+}
+
+void Engine::stop_watching(WorkerId id, Peer& peer) {
+  if (!peer.watch) return;
+  remove(peer.watch->probe, true);
+  peer.watch.reset();
+  watched_.erase(id);
+}
+
+// The peer's host has answered.
+void Engine::host_answered(Peer& peer, Duration now) {
+  remove(std::exchange(peer.watch->probe, kNoSocket), true);
+  peer.watch->answered = now;
+  peer.watch->asked.reset();
+}
+
+Duration Engine::tick_watched(Duration now) {
+  if (watched_.empty()) return Duration::max();
+  if (now < next_look_) return next_look_;
+  next_look_ = now + look_pause();
+  const std::vector<WorkerId> watched(watched_.begin(), watched_.end());
+  for (const WorkerId id : watched) look(id, peer_of(id), now);
+  return watched_.empty() ? Duration::max() : next_look_;
+}
+
+void Engine::look(WorkerId id, Peer& peer, Duration now) {
+  const Connection* connection = find(peer.connection);
+  if (connection == nullptr) return stop_watching(id, peer);
+  const Delivery delivery = sockets_.delivery(peer.connection);
+  if (delivery.left == 0) return stop_watching(id, peer);
+  Watch& watch = *peer.watch;
+  if (std::exchange(watch.acknowledged, delivery.acknowledged) != delivery.acknowledged) {
+    return host_answered(peer, now);
+  }
+  watch.answered = std::max(watch.answered, connection->heard);
+  if (now - watch.answered < kAskAfter * look_pause()) return;
+  const bool seen = watch.asked && rounds_ >= *watch.asked + kRounds;
+  if (seen && now - watch.answered >= settings_.mend_limit) {
+    return lose(id, cat("its host has not answered for ",
+                        fixed(to_milliseconds(settings_.mend_limit), 0), " ms"));
+  }
+  if (!watch.asked) watch.asked = rounds_;
+  if (!peer.where) return;
+  remove(watch.probe, true);
+  watch.probe = sockets_.connect(*peer.where);
+  if (watch.probe != kNoSocket) add(watch.probe, Role::Probe, id);
+}
+
+// What a probe has found; `socket` may be the one that looks whether a host answers, or the one of
+// a repair, which wants to know whether anybody listens.
+void Engine::probe_ended(WorkerId id, SocketId socket, const Io& io) {
+  Peer& peer = peer_of(id);
+  const bool silent = io.kind == Io::Kind::Failed || io.kind == Io::Kind::Silent;
+  if (!peer.watch || peer.watch->probe != socket) return probed(id, io.kind == Io::Kind::Refused);
+  if (silent) {
+    remove(std::exchange(peer.watch->probe, kNoSocket), true);
+  } else {
+    host_answered(peer, sockets_.now());
+  }
+}
+
+}  // namespace tenuto::tcp
