@@ -1,21 +1,16 @@
-// The certificates by which the coordinator and its workers identify each other, if TLS is on.
+// The files of the certificates by which the coordinator and its workers identify each other, if
+// TLS is on.
 #pragma once
 
 #include <memory>
 #include <string>
 
 #include "base/result.h"
+#include "base/tls.h"
 
 namespace tenuto {
 
-// PEM texts of one end: the certificate of the authority that has signed all others, and this end's
-// own certificate and key. A coordinator's certificate is for the name kCoordinatorName, so that no
-// worker can pose as one.
-struct Tls {
-  std::string authority, certificate, key;
-};
-
-// The name in the coordinator's certificate.
+// The name in the coordinator's certificate, so that no worker can pose as a coordinator.
 inline constexpr const char* kCoordinatorName = "tenuto-coordinator";
 
 // Reads ca.pem, cert.pem and key.pem of a folder; null without a folder.
