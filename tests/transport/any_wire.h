@@ -9,10 +9,10 @@
 namespace tenuto {
 
 // A wire between processes, and how UCX sends.
-enum class WireKind { Tcp, UcxAutomatic, UcxEager, UcxRendezvous };
+enum class WireKind { Tcp, TcpTls, UcxAutomatic, UcxEager, UcxRendezvous };
 
 inline std::string name_of_kind(const testing::TestParamInfo<WireKind>& info) {
-  const char* names[] = {"Tcp", "UcxAutomatic", "UcxEager", "UcxRendezvous"};
+  const char* names[] = {"Tcp", "TcpTls", "UcxAutomatic", "UcxEager", "UcxRendezvous"};
   return names[static_cast<size_t>(info.param)];
 }
 
@@ -36,6 +36,7 @@ struct WireOptions {
 
 inline Party::Make make_wire(WireKind kind, const WireOptions& options = {}) {
   if (kind == WireKind::Tcp) return make_tcp(options.apply_to(TcpSettings{}));
+  if (kind == WireKind::TcpTls) return make_tcp(options.apply_to(tls_settings()));
   const UcxProtocol protocol = kind == WireKind::UcxAutomatic ? UcxProtocol::Automatic
                                : kind == WireKind::UcxEager   ? UcxProtocol::Eager
                                                               : UcxProtocol::Rendezvous;

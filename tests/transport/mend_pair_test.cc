@@ -109,7 +109,8 @@ TEST_P(MendPair, ASecondConnectIsRefusedWhileBroken) {
   pass(*left_, *right_, 9);
 }
 
-INSTANTIATE_TEST_SUITE_P(All, MendPair, testing::Values(WireKind::Tcp, WireKind::UcxAutomatic),
+INSTANTIATE_TEST_SUITE_P(All, MendPair,
+                         testing::Values(WireKind::Tcp, WireKind::TcpTls, WireKind::UcxAutomatic),
                          name_of_kind);
 
 }  // namespace

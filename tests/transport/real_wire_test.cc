@@ -29,9 +29,13 @@ constexpr size_t kSmall = 32 << 10;  // as in ucx_peer
 class Process {
  public:
   Process(const std::string& address, const std::string& what, WireKind kind) {
+    const bool tls = kind == WireKind::TcpTls;
     std::string program = TENUTO_WIRE_PEER, where = address, mode = what,
-                wire = kind == WireKind::Tcp ? "tcp" : "ucx";
-    char* arguments[] = {program.data(), where.data(), mode.data(), wire.data(), nullptr};
+                wire = tls || kind == WireKind::Tcp ? "tcp" : "ucx";
+    Tls pem = *test_tls();
+    char* arguments[] = {program.data(),       where.data(),           mode.data(),    wire.data(),
+                         pem.authority.data(), pem.certificate.data(), pem.key.data(), nullptr};
+    if (!tls) arguments[4] = nullptr;
     const int code = posix_spawn(&pid_, program.c_str(), nullptr, nullptr, arguments, environ);
     CHECK(code == 0, "the helper program does not start");
   }
@@ -293,11 +297,12 @@ TEST_P(RealWire, APortScanIsHarmless) {
   EXPECT_TRUE(guest.connect(host).ok());
 }
 
-INSTANTIATE_TEST_SUITE_P(All, RealWire, testing::Values(WireKind::Tcp, WireKind::UcxAutomatic),
+INSTANTIATE_TEST_SUITE_P(All, RealWire,
+                         testing::Values(WireKind::Tcp, WireKind::TcpTls, WireKind::UcxAutomatic),
                          name_of_kind);
 INSTANTIATE_TEST_SUITE_P(All, Death,
-                         testing::Values(WireKind::Tcp, WireKind::UcxAutomatic, WireKind::UcxEager,
-                                         WireKind::UcxRendezvous),
+                         testing::Values(WireKind::Tcp, WireKind::TcpTls, WireKind::UcxAutomatic,
+                                         WireKind::UcxEager, WireKind::UcxRendezvous),
                          name_of_kind);
 
 }  // namespace

@@ -36,6 +36,7 @@ class SimulatedSockets : public Sockets {
       end->told_open = true;
       end->other = each;
       each->other = end;
+      each->accepted = true;
       std::erase(waiting, std::shared_ptr<End>(each));
       return keep(end);
     }
@@ -44,6 +45,7 @@ class SimulatedSockets : public Sockets {
   SocketId connect(const SocketAddress& to) override;
   Io read(SocketId socket, std::span<const std::span<std::byte>> to) override;
   Io write(SocketId socket, std::span<const std::span<const std::byte>> from) override;
+  std::string binding(SocketId) const override { return {}; }
   void close(SocketId socket, bool reset) override {
     const auto node = ends.extract(static_cast<int32_t>(socket));
     if (!node.empty()) close_end(*node.mapped(), reset);  // a killed host's are gone
@@ -128,6 +130,19 @@ void SimulatedNetwork::stop(Sockets& host, bool stopped) {
   static_cast<SimulatedSockets&>(host).stopped = stopped;
 }
 
+void SimulatedNetwork::cut(Sockets& host) {
+  for (auto& [id, end] : static_cast<SimulatedSockets&>(host).ends) {
+    const auto other = end->other.lock();
+    if (other == nullptr) continue;
+    if (!end->coming.empty()) {
+      end->size -= end->coming.back().bytes.size() - end->coming.back().used;
+      end->coming.pop_back();
+    }
+    end->ends_at = now_;
+    other->broken = true;
+  }
+}
+
 void SimulatedNetwork::advance(Duration limit) {
   Duration next = limit;
   for (const SimulatedSockets* each : hosts_) {
@@ -146,9 +161,9 @@ SocketId SimulatedSockets::connect(const SocketAddress& to) {
   }
   const bool refuse = net_.random_.below(100) < net_.faults_.refused_of_100 && refusals < 2;
   refusals = refuse ? refusals + 1 : 0;
-  if (!net_.cut_ && (target == nullptr || refuse)) {
+  if (!net_.silent_ && (target == nullptr || refuse)) {
     end->refused = true;
-  } else if (net_.cut_ || net_.random_.below(100) < net_.faults_.unanswered_of_100) {
+  } else if (net_.silent_ || net_.random_.below(100) < net_.faults_.unanswered_of_100) {
     end->open_at = Duration::max();
   } else {
     target->waiting.push_back(end);
@@ -193,10 +208,16 @@ Io SimulatedSockets::read(SocketId socket, std::span<const std::span<std::byte>>
 }
 
 Io SimulatedSockets::write(SocketId socket, std::span<const std::span<const std::byte>> from) {
-  End& end = *ends.at(static_cast<int32_t>(socket));
+  const auto found = ends.find(static_cast<int32_t>(socket));
+  if (found == ends.end()) return {Io::Kind::Failed, 0, false, "killed"};
+  End& end = *found->second;
   Io io;
   if (end.refused && end.open_at <= net_.now_) return {Io::Kind::Refused, 0, false, "refused"};
   if (end.breaks_at <= net_.now_) return {Io::Kind::Failed, 0, false, "connection reset"};
+  if (end.port != 0 && !end.accepted) {
+    end.blocked = true;
+    return io;
+  }
   const auto other = end.other.lock();
   size_t wanted = 0;
   for (const auto& each : from) wanted += each.size();
@@ -215,8 +236,8 @@ Io SimulatedSockets::write(SocketId socket, std::span<const std::span<const std:
   io.more = count < space;
   end.blocked = !io.more;
   end.sent += count;
-  if (net_.cut_) end.lost += count;
-  if (lost || net_.cut_) return io;
+  if (net_.silent_) end.lost += count;
+  if (lost || net_.silent_) return io;
   const bool breaks =
       net_.faults_.mean_bytes > 0 && net_.until_break_ <= static_cast<int64_t>(count);
   const size_t sent = breaks ? static_cast<size_t>(net_.until_break_) : count;

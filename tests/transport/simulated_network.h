@@ -37,10 +37,13 @@ class SimulatedNetwork {
   // Says that nobody turns the loop of this host's wire, as of a stopped process, or again does.
   // The clock does not wait for it.
   void stop(Sockets& host, bool stopped);
+  // Ends what comes to a host before its last bytes are there, as somebody in between can, without
+  // a sign that it is a break.
+  void cut(Sockets& host);
   // How many connections have broken.
   int64_t breaks() const { return breaks_; }
-  // Cuts the network: what is written from now on is lost, and no attempt to connect is answered.
-  void cut() { cut_ = true; }
+  // From now on what is written is lost, and no attempt to connect is answered.
+  void fall_silent() { silent_ = true; }
   // Stops to break anything.
   void heal() { faults_ = {0, 0, 0, faults_.most_latency}; }
 
@@ -60,13 +63,14 @@ class SimulatedNetwork {
     std::deque<Chunk> coming;
     size_t size = 0;     // of what is coming
     size_t sent = 0;     // bytes written here
-    size_t lost = 0;     // those of them since the network was cut
+    size_t lost = 0;     // those of them since the network fell silent
     Duration open_at{};  // a dialled end: when it is connected
     Duration ends_at = Duration::max(), breaks_at = Duration::max();
     bool refused = false, broken = false, told_end = false, told_open = false;
     bool blocked = false;  // a write found no space
     int port = 0;          // a dialled end: where to
     bool arrived = false;  // the listener has been told
+    bool accepted = false;
   };
   void break_now(End& end);
   Duration delay();
@@ -77,7 +81,7 @@ class SimulatedNetwork {
   int64_t breaks_ = 0;
   int64_t until_break_ = 1000;
   int next_port_ = 1;
-  bool cut_ = false;
+  bool silent_ = false;
   std::vector<class SimulatedSockets*> hosts_;
 };
 

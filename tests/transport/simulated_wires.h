@@ -16,6 +16,7 @@
 #include "simulated_network.h"
 #include "tcp_party.h"
 #include "transport/tcp/engine.h"
+#include "transport/tcp/tls_sockets.h"
 
 namespace tenuto::tcp {
 
@@ -27,10 +28,18 @@ class ListMailbox : public Mailbox {
   std::deque<Done> reports;
 };
 
-// One wire.
+// The context of encrypted connections in tests.
+inline TlsContext test_context() {
+  static const TlsContext made = make_tls_context(*test_tls()).value();
+  return made;
+}
+
+// One wire; with a context its connections are encrypted, with a new key after a few records.
 struct SimulatedWire {
-  SimulatedWire(SimulatedNetwork& network, Hello hello, const TcpSettings& settings, uint64_t seed)
-      : self(hello.self), random(seed), sockets(network.host()) {
+  SimulatedWire(SimulatedNetwork& network, Hello hello, const TcpSettings& settings, uint64_t seed,
+                TlsContext context = nullptr)
+      : self(hello.self), random(seed), sockets(network.host()), host(sockets.get()) {
+    if (context != nullptr) sockets = make_tls_sockets(std::move(sockets), std::move(context), 50);
     const Entropy entropy = [this](std::span<std::byte> bytes) {
       for (std::byte& each : bytes) each = static_cast<std::byte>(random.next());
     };
@@ -50,6 +59,7 @@ struct SimulatedWire {
   ListMailbox mailbox;
   Tally tally;
   std::unique_ptr<Sockets> sockets;
+  Sockets* host;  // those of the network, below the encryption
   std::unique_ptr<Engine> engine;
 };
 

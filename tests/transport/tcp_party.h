@@ -5,9 +5,17 @@
 #include <utility>
 
 #include "party.h"
+#include "test_certificates.h"
 #include "transport/tcp/tcp.h"
 
 namespace tenuto {
+
+// The settings of a wire whose connections are encrypted.
+inline TcpSettings tls_settings() {
+  TcpSettings settings;
+  settings.tls = test_tls();
+  return settings;
+}
 
 inline Party::Make make_tcp(TcpSettings settings = {}) {
   return [settings](Hello hello, Mailbox& mailbox) -> std::unique_ptr<Transport> {

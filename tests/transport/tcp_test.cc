@@ -4,8 +4,6 @@
 
 #include <gtest/gtest.h>
 #include <sys/resource.h>
-#include <sys/socket.h>
-#include <unistd.h>
 
 #include <cstdlib>
 #include <cstring>
@@ -16,8 +14,8 @@
 #include "../sanitized.h"
 #include "base/text.h"
 #include "simulated_wires.h"
+#include "stranger.h"
 #include "tcp_party.h"
-#include "transport/address.h"
 #include "transport/tcp/greeting.h"
 
 namespace tenuto::tcp {
@@ -135,40 +133,10 @@ TEST(TcpGreeting, EveryChangedBitIsFoundOut) {
   }
 }
 
-// A bare socket that speaks no wire.
-class Stranger {
- public:
-  explicit Stranger(const std::string& address) {
-    const auto to = resolve(address);
-    socket_ = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    const auto* where = reinterpret_cast<const sockaddr*>(&to.value().storage);
-    EXPECT_EQ(::connect(socket_, where, to.value().length), 0);
-  }
-  Stranger(const Stranger&) = delete;
-  Stranger& operator=(const Stranger&) = delete;
-  ~Stranger() { ::close(socket_); }
-  void say(const std::string& text) const {
-    [[maybe_unused]] const auto sent = ::send(socket_, text.data(), text.size(), MSG_NOSIGNAL);
-  }
-  // Reads until the other end closes.
-  size_t listen() const {
-    size_t total = 0;
-    char bytes[4096];
-    while (true) {
-      const ssize_t count = ::recv(socket_, bytes, sizeof(bytes), 0);
-      if (count <= 0) return total;
-      total += static_cast<size_t>(count);
-    }
-  }
-
- private:
-  int socket_;
-};
-
 const TcpTransport& tcp(Party& party) { return static_cast<const TcpTransport&>(*party.wire); }
 
-TEST(Tcp, StrangersAreRefusedAndHarmNobody) {
-  Party host(make_tcp(), hello_of(0)), friendly(make_tcp(), hello_of(1));
+void strangers_harm_nobody(const TcpSettings& settings) {
+  Party host(make_tcp(settings), hello_of(0)), friendly(make_tcp(settings), hello_of(1));
   ASSERT_TRUE(friendly.connect(host).ok());
   Random random(5);
   std::vector<std::byte> bytes(1000), got(1000);
@@ -191,13 +159,23 @@ TEST(Tcp, StrangersAreRefusedAndHarmNobody) {
   EXPECT_EQ(tcp(host).counters().broken, 0);
 }
 
-TEST(Tcp, ASilentStrangerIsClosedInTime) {
-  TcpSettings settings;
+TEST(Tcp, StrangersAreRefusedAndHarmNobody) { strangers_harm_nobody({}); }
+
+TEST(Tcp, StrangersHarmNobodyOverTls) { strangers_harm_nobody(tls_settings()); }
+
+// How many bytes a silent stranger gets until it is closed.
+size_t bytes_for_silence(TcpSettings settings) {
   settings.hello_limit = milliseconds(50);
   Party host(make_tcp(settings), hello_of(0));
   const Stranger stranger(host.wire->address().text);
-  EXPECT_EQ(stranger.listen(), 40u) << "a challenge and no more";
+  const size_t count = stranger.listen();
   EXPECT_EQ(tcp(host).counters().refused, 1);
+  return count;
+}
+
+TEST(Tcp, ASilentStrangerIsClosedInTime) {
+  EXPECT_EQ(bytes_for_silence({}), 40u) << "a challenge and no more";
+  EXPECT_EQ(bytes_for_silence(tls_settings()), 7u) << "an alert and no more";
 }
 
 // Those who do not speak cannot keep others out: the oldest of them goes for the newest.
@@ -269,7 +247,7 @@ struct Half {
 TEST(Tcp, APeerWhoseHostIsSilentIsLost) {
   for (const uint64_t seed : {1, 2, 3, 4}) {
     Half half(seed);
-    half.network.cut();
+    half.network.fall_silent();
     const Duration begin = half.network.now();
     half.turn(half.both, std::chrono::minutes(1));
     ASSERT_FALSE(half.wires[0]->mailbox.reports.empty());
@@ -332,11 +310,13 @@ TEST(Tcp, AQuietWireSleeps) {
 // the end of its call.
 class Upset {
  public:
-  explicit Upset(uint64_t seed) : random_(mix(seed, 3)), network_(seed, faults()) {
+  explicit Upset(uint64_t seed, const TlsContext& context = nullptr)
+      : random_(mix(seed, 3)), network_(seed, faults()) {
     TcpSettings settings;
     settings.mend_limit = milliseconds(300);
     for (int i = 0; i < 2; ++i) {
-      wires_.push_back(std::make_unique<SimulatedWire>(network_, hello_of(i), settings, seed + 2));
+      wires_.push_back(
+          std::make_unique<SimulatedWire>(network_, hello_of(i), settings, seed + 2, context));
     }
   }
 
@@ -354,7 +334,7 @@ class Upset {
     }
     const bool dies = random_.below(2) == 0;
     if (dies) {
-      network_.kill(*wires_[1]->sockets);
+      network_.kill(*wires_[1]->host);
       for (int turn = 0; open_[0] > 0 && turn < 100000; ++turn) {
         turn_all(network_, {both[0]}, network_.now() + milliseconds(1));
         step();
@@ -435,14 +415,17 @@ class Upset {
 };
 
 // TENUTO_PLAYS=2000 asks for as many plays.
-TEST(Tcp, EveryCallEndsOnceWhateverHappens) {
-  const char* asked = std::getenv("TENUTO_PLAYS");
-  const uint64_t plays = asked != nullptr ? std::strtoull(asked, nullptr, 10) : kSanitized ? 8 : 30;
-  for (uint64_t seed = 1; seed <= plays && !HasFailure(); ++seed) {
+void play_many(uint64_t plays, const TlsContext& context) {
+  if (const char* asked = std::getenv("TENUTO_PLAYS")) plays = std::strtoull(asked, nullptr, 10);
+  for (uint64_t seed = 1; seed <= plays && !testing::Test::HasFailure(); ++seed) {
     SCOPED_TRACE(testing::Message() << "seed " << seed);
-    Upset(seed).run();
+    Upset(seed, context).run();
   }
 }
+
+TEST(Tcp, EveryCallEndsOnceWhateverHappens) { play_many(kSanitized ? 8 : 30, nullptr); }
+
+TEST(Tcp, EveryCallEndsOnceOverTls) { play_many(kSanitized ? 2 : 10, test_context()); }
 
 }  // namespace
 }  // namespace tenuto::tcp

@@ -14,7 +14,7 @@
 namespace tenuto {
 namespace {
 
-enum class Kind { Memory, Faulty, Tcp, UcxAutomatic, UcxEager, UcxRendezvous, UcxDevice };
+enum class Kind { Memory, Faulty, Tcp, TcpTls, UcxAutomatic, UcxEager, UcxRendezvous, UcxDevice };
 
 std::string name_of(const testing::TestParamInfo<Kind>& info) {
   switch (info.param) {
@@ -24,6 +24,8 @@ std::string name_of(const testing::TestParamInfo<Kind>& info) {
       return "FaultyMemory";
     case Kind::Tcp:
       return "Tcp";
+    case Kind::TcpTls:
+      return "TcpTls";
     case Kind::UcxAutomatic:
       return "UcxAutomatic";
     case Kind::UcxEager:
@@ -47,6 +49,8 @@ class Wires : public testing::TestWithParam<Kind> {
         return make_slow_memory();
       case Kind::Tcp:
         return make_tcp();
+      case Kind::TcpTls:
+        return make_tcp(tls_settings());
       case Kind::UcxAutomatic:
         return make_ucx(ucx_settings());
       case Kind::UcxEager:
@@ -448,8 +452,9 @@ TEST_P(Wires, EightWorkersAllToAll) {
   for (auto& thread : threads) thread.join();
 }
 
-const auto kKinds = testing::Values(Kind::Memory, Kind::Faulty, Kind::Tcp, Kind::UcxAutomatic,
-                                    Kind::UcxEager, Kind::UcxRendezvous, Kind::UcxDevice);
+const auto kKinds =
+    testing::Values(Kind::Memory, Kind::Faulty, Kind::Tcp, Kind::TcpTls, Kind::UcxAutomatic,
+                    Kind::UcxEager, Kind::UcxRendezvous, Kind::UcxDevice);
 INSTANTIATE_TEST_SUITE_P(All, Pair, kKinds, name_of);
 INSTANTIATE_TEST_SUITE_P(All, Wires, kKinds, name_of);
 

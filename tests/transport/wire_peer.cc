@@ -1,9 +1,10 @@
 // The other process of real_wire_test: connects as worker 1 to the given address and does one thing
-// until it is killed. wire_peer ADDRESS idle|stream|listen tcp|ucx
+// until it is killed. wire_peer ADDRESS idle|stream|listen tcp|ucx [AUTHORITY CERTIFICATE KEY]
 #include <sys/prctl.h>
 
 #include <csignal>
 #include <memory>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -18,10 +19,16 @@ constexpr int kCount = 8;
 constexpr size_t kSize = 16 << 20;
 constexpr size_t kSmall = 32 << 10;  // fits into the socket buffers of a stopped process
 
-std::unique_ptr<tenuto::Transport> make_wire(const std::string& kind, tenuto::Mailbox& mailbox) {
+// `tls`: none, or three PEM texts.
+std::unique_ptr<tenuto::Transport> make_wire(const std::string& kind, std::span<char*> tls,
+                                             tenuto::Mailbox& mailbox) {
   const tenuto::Hello hello{"tale", "secret", tenuto::kWireVersion, tenuto::WorkerId{1}, 0};
   if (kind == "tcp") {
-    auto made = tenuto::make_tcp_transport({}, hello, mailbox);
+    tenuto::TcpSettings settings;
+    if (!tls.empty()) {
+      settings.tls = std::make_shared<const tenuto::Tls>(tenuto::Tls{tls[0], tls[1], tls[2]});
+    }
+    auto made = tenuto::make_tcp_transport(settings, hello, mailbox);
     if (made.ok()) return std::move(made).value();
   } else {
     auto made = tenuto::make_ucx_transport({}, hello, mailbox);
@@ -35,9 +42,9 @@ std::unique_ptr<tenuto::Transport> make_wire(const std::string& kind, tenuto::Ma
 int main(int count, char** arguments) {
   using namespace tenuto;
   prctl(PR_SET_PDEATHSIG, SIGKILL);
-  if (count != 4) return 2;
+  if (count != 4 && count != 7) return 2;
   QueueMailbox mailbox;
-  const auto made = make_wire(arguments[3], mailbox);
+  const auto made = make_wire(arguments[3], std::span(arguments, count).subspan(4), mailbox);
   if (made == nullptr) return 1;
   Transport& wire = *made;
   if (!wire.connect(WorkerId{0}, {arguments[1]}, Ticket{1}).ok()) return 1;

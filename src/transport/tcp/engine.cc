@@ -282,11 +282,9 @@ void Engine::read_greeting(Connection& connection) {
       return;
     }
     if (io.kind != Io::Kind::Moved) {
-      if (connection.role == Role::Stranger) return remove(connection.socket, true);
-      const bool refused = io.kind == Io::Kind::Refused;
-      const bool ended = io.kind == Io::Kind::Ended;
-      return attempt_failed(connection.peer, ended ? "it closed the connection" : io.why, refused);
+      return on_no_greeting(connection, io);
     }
+    connection.greeting->bind(sockets_.binding(connection.socket));
     const Greeting::Step step = connection.greeting->take(io.count);
     if (step != Greeting::Step::More) return on_step(connection, step);
     mark_writable(connection);

@@ -163,6 +163,7 @@ class Engine {
 
   // engine_peers.cc: who is connected, who is lost.
   void on_step(Connection& connection, Greeting::Step step);
+  void on_no_greeting(Connection& connection, const Io& io);
   void on_proven(Connection& connection);
   void on_welcomed(Connection& connection);
   Status judge(const Introduction& theirs);

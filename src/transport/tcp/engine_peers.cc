@@ -69,8 +69,29 @@ void Engine::on_step(Connection& connection, Greeting::Step step) {
     default:
       ++parts_.tally.malformed;
       if (listens) return remove(connection.socket, true);
-      return attempt_failed(id, "what listens there is no worker of this version", true);
+      return attempt_failed(id,
+                            step == Greeting::Step::Encrypted
+                                ? "it speaks TLS, and this worker does not: use TLS at both ends "
+                                  "or at neither"
+                                : "what listens there is no worker of this version",
+                            true);
   }
+}
+
+// The connection has ended before its greeting was over.
+void Engine::on_no_greeting(Connection& connection, const Io& io) {
+  const WorkerId id = connection.peer;
+  if (connection.role == Role::Stranger) {
+    if (io.kind == Io::Kind::Denied) ++parts_.tally.refused;
+    if (io.kind == Io::Kind::Refused) ++parts_.tally.malformed;
+    return remove(connection.socket, true);
+  }
+  if (io.kind == Io::Kind::Denied) {
+    return attempt_answered(
+        id, invalid(cat("worker ", id, " at ", peer_of(id).name, " cannot be used: ", io.why)));
+  }
+  const bool ended = io.kind == Io::Kind::Ended;
+  attempt_failed(id, ended ? "it closed the connection" : io.why, io.kind == Io::Kind::Refused);
 }
 
 // A stranger has proved that it belongs to the job, or at least knows its token.

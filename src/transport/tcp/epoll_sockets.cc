@@ -66,6 +66,7 @@ class EpollSockets : public Sockets {
   SocketId connect(const SocketAddress& to) override;
   Io read(SocketId socket, std::span<const std::span<std::byte>> to) override;
   Io write(SocketId socket, std::span<const std::span<const std::byte>> from) override;
+  std::string binding(SocketId) const override { return {}; }
   void close(SocketId socket, bool reset) override;
   Delivery delivery(SocketId socket) const override;
   void wait(Duration limit, std::vector<SocketEvent>& events) override;

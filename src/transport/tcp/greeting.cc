@@ -1,5 +1,6 @@
 #include "transport/tcp/greeting.h"
 
+#include <algorithm>
 #include <cstring>
 
 #include "base/check.h"
@@ -19,6 +20,10 @@ struct Head {
   uint16_t kind = 0, size = 0;
 };
 static_assert(sizeof(Head) == 8);
+
+// The type of an alert of TLS and the first number of its version, as an end with TLS sends them to
+// one without.
+constexpr std::array<std::byte, 2> kTlsAlert{std::byte{0x15}, std::byte{3}};
 
 std::span<const std::byte> bytes_of(const std::string& text) {
   return std::as_bytes(std::span(text));
@@ -87,6 +92,9 @@ std::span<std::byte> Greeting::landing() {
 
 Greeting::Step Greeting::take(size_t count) {
   size_ += count;
+  if (size_ >= kTlsAlert.size() && std::equal(kTlsAlert.begin(), kTlsAlert.end(), input_.begin())) {
+    return Step::Encrypted;
+  }
   if (size_ < sizeof(Head)) return Step::More;
   Head head;
   std::memcpy(&head, input_.data(), sizeof(head));
@@ -167,6 +175,7 @@ Proof Greeting::proof_of(uint8_t kind, std::span<const std::byte> payload) const
   };
   add(challenge_);
   add(nonce_);
+  add(bytes_of(binding_));
   if (kind != kHello) add(hello_proof_);
   add(payload);
   return sign(token_, bytes_of(text));

@@ -5,8 +5,9 @@
 //   dialler  -> listener  Hello      a nonce of its own, who it is, what it wants, a proof
 //   listener -> dialler   Welcome    who it is, a proof; or Refusal: the reason, a proof
 //
-// A proof is the HMAC-SHA-256, keyed by the job's token, of both nonces and of all that the message
-// says; that of the answer is also of the dialler's proof. So the token never travels, and what was
+// A proof is the HMAC-SHA-256, keyed by the job's token, of both nonces, of all that the message
+// says and of the secret of an encrypted connection; that of the answer is also of the dialler's
+// proof. So the token never travels, and what was
 // recorded on one connection is worth nothing on another. A dialler whose proof is wrong gets one
 // fixed answer, Stranger, whatever else it says. What it says is kept in a buffer of a fixed size.
 #pragma once
@@ -18,6 +19,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <utility>
 
 #include "transport/tcp/secret.h"
 #include "transport/transport.h"
@@ -59,14 +61,27 @@ class Greeting {
  public:
   // Proven: at a listener, theirs() has proved that it knows the token; answer() is next. Welcomed:
   // at a dialler, the same, and it was accepted. Refused: text() says why. Stranger: the other end
-  // does not accept our proof. Unproven: the other end's proof is wrong. Malformed: its bytes are
-  // no greeting.
-  enum class Step : uint8_t { More, Proven, Welcomed, Refused, Stranger, Unproven, Malformed };
+  // does not accept our proof. Unproven: the other end's proof is wrong. Encrypted: the other end
+  // speaks TLS, this one does not. Malformed: its bytes are no greeting.
+  enum class Step : uint8_t {
+    More,
+    Proven,
+    Welcomed,
+    Refused,
+    Stranger,
+    Unproven,
+    Encrypted,
+    Malformed
+  };
 
   // The listener's end, which begins.
   Greeting(const std::string& token, const Entropy& entropy);
   // The dialler's end, which introduces itself as `mine`.
   Greeting(const std::string& token, const Entropy& entropy, const Introduction& mine);
+
+  // Makes a secret of the connection (Sockets::binding) a part of what is proved. So whoever stands
+  // between the ends, with an encrypted connection to each, cannot pass the proofs on.
+  void bind(std::string binding) { binding_ = std::move(binding); }
 
   // Where the next bytes that come shall land, never more than belong to the greeting. Not empty
   // while the last step was More.
@@ -97,7 +112,7 @@ class Greeting {
   void say_signed(uint8_t kind, const std::string& payload);
   Proof proof_of(uint8_t kind, std::span<const std::byte> payload) const;
 
-  std::string token_;
+  std::string token_, binding_;
   bool listens_ = false;
   Introduction mine_;  // of a dialler
   Proof challenge_{}, nonce_{}, hello_proof_{};

@@ -21,10 +21,20 @@ inline constexpr SocketId kNoSocket{-1};
 // What a read or write has done.
 struct Io {
   // Moved: `count` bytes. Blocked: none; an event comes when it may be tried again. Ended (read
-  // only): the other end writes no more. Refused: nobody listens there. Failed: the connection is
-  // broken, `why` says how. Silent: the same, because nothing was under way and the other host has
-  // answered nothing for a while, which these sockets were made with.
-  enum class Kind : uint8_t { Moved, Blocked, Ended, Refused, Failed, Silent } kind = Kind::Blocked;
+  // only): the other end writes no more. Refused: nobody listens there, or nobody who speaks as
+  // this end does. Denied (read only): one end does not accept the other's certificate, and will
+  // not the next time. Failed: the connection is broken. Silent: the same, because nothing was
+  // under way and the other host has answered nothing for a while, which these sockets were made
+  // with. `why` says more of the last four.
+  enum class Kind : uint8_t {
+    Moved,
+    Blocked,
+    Ended,
+    Refused,
+    Denied,
+    Failed,
+    Silent
+  } kind = Kind::Blocked;
   size_t count = 0;
   bool more = false;  // Moved: another call may move more now; false = an event comes first
   std::string why;
@@ -60,6 +70,9 @@ class Sockets {
   virtual Io read(SocketId socket, std::span<const std::span<std::byte>> to) = 0;
   // Writes from the buffers, one after the other.
   virtual Io write(SocketId socket, std::span<const std::span<const std::byte>> from) = 0;
+  // A secret of this connection that only its two ends know, once bytes have been read from it;
+  // empty if it is not encrypted.
+  virtual std::string binding(SocketId socket) const = 0;
   // Closes: with `reset` what is on its way is lost and the other end's connection breaks; without,
   // it arrives, and the other end reads the end of the stream behind it.
   virtual void close(SocketId socket, bool reset) = 0;

@@ -12,6 +12,8 @@
 #include "transport/tcp/call_queue.h"
 #include "transport/tcp/engine.h"
 #include "transport/tcp/epoll_sockets.h"
+#include "transport/tcp/tls_context.h"
+#include "transport/tcp/tls_sockets.h"
 
 namespace tenuto {
 
@@ -263,6 +265,11 @@ Result<std::unique_ptr<TcpTransport>> make_tcp_transport(const TcpSettings& sett
   if (self.self.value < 0) return invalid("a wire needs a worker number of at least 0");
   auto sockets = tcp::make_epoll_sockets(silence_before_break(settings));
   if (!sockets.ok()) return sockets.error();
+  if (settings.tls != nullptr) {
+    const auto context = tcp::make_tls_context(*settings.tls);
+    if (!context.ok()) return context.error();
+    sockets = tcp::make_tls_sockets(std::move(sockets).value(), context.value());
+  }
   auto wire =
       std::make_unique<Wire>(settings, std::move(self), mailbox, std::move(sockets).value());
   if (const Status status = wire->start(); !status.ok()) return status.error();

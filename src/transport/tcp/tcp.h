@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "base/address_range.h"
+#include "base/tls.h"
 #include "transport/transport.h"
 
 namespace tenuto {
@@ -40,6 +41,9 @@ struct TcpSettings {
   // The most grants of a peer that may wait here for their send. A peer with more is lost, because
   // its grants would take this end's memory without bound.
   size_t most_awaited = 1 << 20;
+  // The certificates by which both ends of a connection identify each other; its bytes are then
+  // encrypted. Null: they are not. All workers of a job have them, or none has.
+  std::shared_ptr<const Tls> tls;
 };
 
 // How long a host may be silent while nothing is on its way to it, until its connection breaks:
@@ -72,7 +76,8 @@ class TcpTransport : public Transport {
 // growing pause while nobody listens there. The mailbox must outlive the transport.
 //
 // Errors: Invalid       no such host, a job of more than 512 bytes, a token of more than 1024, an
-//                       advertised address of more than 300, a worker number below 0
+//                       advertised address of more than 300, a worker number below 0,
+//                       certificates that other workers would not accept
 //         Disconnected  cannot listen there; with the system's error text
 //         Exhausted     no more file descriptors
 Result<std::unique_ptr<TcpTransport>> make_tcp_transport(const TcpSettings& settings, Hello self,
