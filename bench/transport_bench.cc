@@ -23,6 +23,7 @@
 
 #include "base/clock.h"
 #include "base/text.h"
+#include "tests/transport/test_certificates.h"
 #include "transport/tcp/tcp.h"
 #include "transport/ucx/ucx.h"
 
@@ -46,9 +47,9 @@ constexpr std::array<Column, 5> kColumns{{{"us_8b_window", "8 B us", 8, 8000, fa
                                           {"latency_us", "8 B alone us", 8, 1000, true}}};
 constexpr size_t kOneMebibyte = 2;     // the column that has a target
 constexpr size_t kMemory = 128 << 20;  // that the messages lie in; the largest share it
-enum Variant : int32_t { Sockets, Tcp, Automatic, Eager, Rendezvous, kVariants };
-constexpr std::array<const char*, kVariants> kNames{"plain sockets", "tcp", "ucx auto", "ucx eager",
-                                                    "ucx rendezvous"};
+enum Variant : int32_t { Sockets, Tcp, TcpTls, Automatic, Eager, Rendezvous, kVariants };
+constexpr std::array<const char*, kVariants> kNames{"plain sockets", "tcp",       "tcp with TLS",
+                                                    "ucx auto",      "ucx eager", "ucx rendezvous"};
 
 [[noreturn]] void die(const std::string& why) {
   std::fprintf(stderr, "transport_bench: %s\n", why.c_str());
@@ -110,7 +111,7 @@ struct Side {
   std::vector<std::byte> memory;
   uint64_t ticket = 0;
 
-  void open(int self) {
+  void open(int self, const std::shared_ptr<const Tls>& tls) {
     peer = WorkerId{1 - self};
     memory.assign(kMemory, std::byte{1});
     for (int variant = Tcp; variant < kVariants; ++variant) {
@@ -120,8 +121,10 @@ struct Side {
                                                : UcxProtocol::Rendezvous;
       mailbox[variant] = std::make_unique<QueueMailbox>();
       const Hello hello{"bench", "bench", kWireVersion, WorkerId{self}, 0};
-      if (variant == Tcp) {
-        auto made = make_tcp_transport({}, hello, *mailbox[variant]);
+      if (variant == Tcp || variant == TcpTls) {
+        TcpSettings tcp;
+        if (variant == TcpTls) tcp.tls = tls;
+        auto made = make_tcp_transport(tcp, hello, *mailbox[variant]);
         if (!made.ok()) die(made.error().message);
         wire[variant] = std::move(made).value();
         continue;
@@ -236,11 +239,11 @@ Duration take_part(Side& side, const Task& task, bool parent) {
   return time;
 }
 
-void child(int descriptor) {
+void child(int descriptor, const std::shared_ptr<const Tls>& tls) {
   prctl(PR_SET_PDEATHSIG, SIGKILL);
   Side side;
   side.socket = std::make_unique<Socket>(descriptor);
-  side.open(1);
+  side.open(1, tls);
   for (int variant = Tcp; variant < kVariants; ++variant) {
     const std::string text = side.wire[variant]->address().text;
     const auto length = static_cast<int64_t>(text.size());
@@ -341,7 +344,7 @@ void print_table(const Figures& figures, int rounds) {
     }
   }
   std::printf("\ndivided by plain sockets");
-  for (const int variant : {Tcp, Automatic}) {
+  for (const int variant : {Tcp, TcpTls, Automatic}) {
     std::printf("\n%-16s", kNames[variant]);
     for (size_t i = 0; i < kColumns.size(); ++i) {
       std::printf(" %13.2f", ratio(figures, i, variant));
@@ -366,18 +369,19 @@ void print_json(const Figures& figures, int rounds) {
 
 int run(int rounds, bool json) {
   const auto [near, far] = loopback_pair();
+  const auto tls = std::make_shared<const Tls>(TestAuthority(KeyKind::P256).certify("bench"));
   std::fflush(nullptr);
   const pid_t pid = fork();
   if (pid < 0) die("cannot start the second process");
   if (pid == 0) {
     ::close(near);
-    child(far);
+    child(far, tls);
     std::_Exit(0);
   }
   ::close(far);
   Side side;
   side.socket = std::make_unique<Socket>(near);
-  side.open(0);
+  side.open(0, tls);
   meet(side);
   const Figures figures = measure(side, rounds);
   const Task end;
