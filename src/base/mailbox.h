@@ -2,7 +2,9 @@
 // to it; the worker waits nowhere else.
 #pragma once
 
+#include <atomic>
 #include <condition_variable>
+#include <cstddef>
 #include <cstdint>
 #include <deque>
 #include <mutex>
@@ -30,6 +32,8 @@ struct Done {
   uint64_t tally = 0;  // of a Recv: the tally that the sender put on the message
 };
 
+class QueueMailbox;
+
 // A queue of reports: any thread posts them, and the worker's thread takes them in order.
 class Mailbox {
  public:
@@ -38,6 +42,20 @@ class Mailbox {
   virtual void post(Done done) = 0;
   // The next report, or Timeout/Call when none came within `limit`. The worker's thread only.
   virtual Result<Done> wait(Duration limit) = 0;
+  // This mailbox, if a driver can work for its reader; nullptr = the reader always sleeps.
+  virtual QueueMailbox* drivable() { return nullptr; }
+};
+
+// Works on the reader's thread while the reader waits, instead of letting it sleep: a wire whose
+// loop the worker itself turns.
+class MailboxDriver {
+ public:
+  virtual ~MailboxDriver() = default;
+  // Works or sleeps until the mailbox has a report, `until` on the monotonic clock at most. It may
+  // return earlier. If that moment has passed, it does what can be done without waiting.
+  virtual void drive(Duration until) = 0;
+  // Ends a sleep that was announced by begin_sleep(). Any thread; the mailbox is locked meanwhile.
+  virtual void wake() = 0;
 };
 
 // The mailbox of a real worker. Its callers bound its length: each report answers a call in flight,
@@ -46,11 +64,35 @@ class QueueMailbox : public Mailbox {
  public:
   void post(Done done) override;
   Result<Done> wait(Duration limit) override;
+  QueueMailbox* drivable() override { return this; }
+
+  // From now on the waiting is done by `driver`; nullptr: the reader sleeps again. Not while the
+  // reader waits. False = it has another driver, which stays.
+  bool set_driver(MailboxDriver* driver);
+
+  // The following calls are the driver's.
+  //
+  // Whether there is a report.
+  bool has_reports() const { return count_.load() > 0; }
+  // The reader is about to sleep where only MailboxDriver::wake() reaches it. False = there is a
+  // report, so that it must not.
+  bool begin_sleep();
+  // The reader is awake again, after begin_sleep().
+  void end_sleep();
+  // Sleeps until there is a report, or nudge() is called or has been called since the last sleep,
+  // `until` at most.
+  void sleep(Duration until);
+  // Ends sleep(). Any thread.
+  void nudge();
 
  private:
-  std::mutex mutex_;  // guards queue_; nothing else is locked while it is held
+  // Guards everything below; of other locks, only MailboxDriver::wake() may take one meanwhile.
+  std::mutex mutex_;
   std::condition_variable arrived_;
   std::deque<Done> queue_;
+  MailboxDriver* driver_ = nullptr;
+  bool asleep_ = false, nudged_ = false;
+  std::atomic<size_t> count_{0};  // of queue_
 };
 
 }  // namespace tenuto
