@@ -3,16 +3,19 @@
 
 #include <optional>
 #include <string>
+#include <utility>
 
 #include "tcp_party.h"
 
 namespace tenuto {
 
-// A wire between processes, and how UCX sends.
-enum class WireKind { Tcp, TcpTls, UcxAutomatic, UcxEager, UcxRendezvous };
+// A wire between processes: who turns the loop of TCP's or whether it is encrypted, and how UCX's
+// sends.
+enum class WireKind { Tcp, TcpEvent, TcpPoll, TcpTls, UcxAutomatic, UcxEager, UcxRendezvous };
 
 inline std::string name_of_kind(const testing::TestParamInfo<WireKind>& info) {
-  const char* names[] = {"Tcp", "TcpTls", "UcxAutomatic", "UcxEager", "UcxRendezvous"};
+  const char* names[] = {"Tcp",          "TcpEvent", "TcpPoll",      "TcpTls",
+                         "UcxAutomatic", "UcxEager", "UcxRendezvous"};
   return names[static_cast<size_t>(info.param)];
 }
 
@@ -35,8 +38,14 @@ struct WireOptions {
 };
 
 inline Party::Make make_wire(WireKind kind, const WireOptions& options = {}) {
-  if (kind == WireKind::Tcp) return make_tcp(options.apply_to(TcpSettings{}));
   if (kind == WireKind::TcpTls) return make_tcp(options.apply_to(tls_settings()));
+  if (kind <= WireKind::TcpPoll) {
+    TcpSettings settings;
+    settings.progress = kind == WireKind::Tcp        ? Progress::Thread
+                        : kind == WireKind::TcpEvent ? Progress::Event
+                                                     : Progress::Poll;
+    return make_tcp(options.apply_to(std::move(settings)));
+  }
   const UcxProtocol protocol = kind == WireKind::UcxAutomatic ? UcxProtocol::Automatic
                                : kind == WireKind::UcxEager   ? UcxProtocol::Eager
                                                               : UcxProtocol::Rendezvous;

@@ -110,7 +110,8 @@ TEST_P(MendPair, ASecondConnectIsRefusedWhileBroken) {
 }
 
 INSTANTIATE_TEST_SUITE_P(All, MendPair,
-                         testing::Values(WireKind::Tcp, WireKind::TcpTls, WireKind::UcxAutomatic),
+                         testing::Values(WireKind::Tcp, WireKind::TcpEvent, WireKind::TcpPoll,
+                                         WireKind::TcpTls, WireKind::UcxAutomatic),
                          name_of_kind);
 
 }  // namespace

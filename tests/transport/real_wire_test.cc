@@ -31,7 +31,7 @@ class Process {
   Process(const std::string& address, const std::string& what, WireKind kind) {
     const bool tls = kind == WireKind::TcpTls;
     std::string program = TENUTO_WIRE_PEER, where = address, mode = what,
-                wire = tls || kind == WireKind::Tcp ? "tcp" : "ucx";
+                wire = kind <= WireKind::TcpTls ? "tcp" : "ucx";
     Tls pem = *test_tls();
     char* arguments[] = {program.data(),       where.data(),           mode.data(),    wire.data(),
                          pem.authority.data(), pem.certificate.data(), pem.key.data(), nullptr};
@@ -298,10 +298,12 @@ TEST_P(RealWire, APortScanIsHarmless) {
 }
 
 INSTANTIATE_TEST_SUITE_P(All, RealWire,
-                         testing::Values(WireKind::Tcp, WireKind::TcpTls, WireKind::UcxAutomatic),
+                         testing::Values(WireKind::Tcp, WireKind::TcpEvent, WireKind::TcpPoll,
+                                         WireKind::TcpTls, WireKind::UcxAutomatic),
                          name_of_kind);
 INSTANTIATE_TEST_SUITE_P(All, Death,
-                         testing::Values(WireKind::Tcp, WireKind::TcpTls, WireKind::UcxAutomatic,
+                         testing::Values(WireKind::Tcp, WireKind::TcpEvent, WireKind::TcpPoll,
+                                         WireKind::TcpTls, WireKind::UcxAutomatic,
                                          WireKind::UcxEager, WireKind::UcxRendezvous),
                          name_of_kind);
 

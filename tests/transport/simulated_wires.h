@@ -68,9 +68,10 @@ struct SimulatedWire {
 inline void turn_all(SimulatedNetwork& network, const std::vector<SimulatedWire*>& wires,
                      Duration limit) {
   Duration next = limit;
+  std::vector<SocketEvent> events;
   for (SimulatedWire* wire : wires) {
-    wire->engine->gather_events(Duration{});
-    wire->engine->handle_events();
+    wire->engine->gather_events(Duration{}, events);
+    wire->engine->handle_events(events);
     next = std::min(next, wire->engine->work());
     if (!wire->mailbox.reports.empty()) next = Duration{};
   }

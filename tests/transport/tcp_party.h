@@ -25,4 +25,11 @@ inline Party::Make make_tcp(TcpSettings settings = {}) {
   };
 }
 
+// Whose worker turns the loop.
+inline Party::Make make_driven_tcp(Progress progress) {
+  TcpSettings settings;
+  settings.progress = progress;
+  return make_tcp(std::move(settings));
+}
+
 }  // namespace tenuto

@@ -14,7 +14,18 @@
 namespace tenuto {
 namespace {
 
-enum class Kind { Memory, Faulty, Tcp, TcpTls, UcxAutomatic, UcxEager, UcxRendezvous, UcxDevice };
+enum class Kind {
+  Memory,
+  Faulty,
+  Tcp,
+  TcpEvent,
+  TcpPoll,
+  TcpTls,
+  UcxAutomatic,
+  UcxEager,
+  UcxRendezvous,
+  UcxDevice
+};
 
 std::string name_of(const testing::TestParamInfo<Kind>& info) {
   switch (info.param) {
@@ -24,6 +35,10 @@ std::string name_of(const testing::TestParamInfo<Kind>& info) {
       return "FaultyMemory";
     case Kind::Tcp:
       return "Tcp";
+    case Kind::TcpEvent:
+      return "TcpEvent";
+    case Kind::TcpPoll:
+      return "TcpPoll";
     case Kind::TcpTls:
       return "TcpTls";
     case Kind::UcxAutomatic:
@@ -49,6 +64,10 @@ class Wires : public testing::TestWithParam<Kind> {
         return make_slow_memory();
       case Kind::Tcp:
         return make_tcp();
+      case Kind::TcpEvent:
+        return make_driven_tcp(Progress::Event);
+      case Kind::TcpPoll:
+        return make_driven_tcp(Progress::Poll);
       case Kind::TcpTls:
         return make_tcp(tls_settings());
       case Kind::UcxAutomatic:
@@ -452,9 +471,9 @@ TEST_P(Wires, EightWorkersAllToAll) {
   for (auto& thread : threads) thread.join();
 }
 
-const auto kKinds =
-    testing::Values(Kind::Memory, Kind::Faulty, Kind::Tcp, Kind::TcpTls, Kind::UcxAutomatic,
-                    Kind::UcxEager, Kind::UcxRendezvous, Kind::UcxDevice);
+const auto kKinds = testing::Values(Kind::Memory, Kind::Faulty, Kind::Tcp, Kind::TcpEvent,
+                                    Kind::TcpPoll, Kind::TcpTls, Kind::UcxAutomatic, Kind::UcxEager,
+                                    Kind::UcxRendezvous, Kind::UcxDevice);
 INSTANTIATE_TEST_SUITE_P(All, Pair, kKinds, name_of);
 INSTANTIATE_TEST_SUITE_P(All, Wires, kKinds, name_of);
 

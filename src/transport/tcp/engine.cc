@@ -53,8 +53,8 @@ Status Engine::open() {
 void Engine::turn(Duration limit) {
   const Duration until = work();
   const Duration moment = sockets_.now();
-  gather_events(limit < until - moment ? moment + limit : until);
-  handle_events();
+  gather_events(limit < until - moment ? moment + limit : until, events_);
+  handle_events(events_);
 }
 
 Duration Engine::work(size_t most_bytes) {
@@ -75,15 +75,15 @@ Duration Engine::work(size_t most_bytes) {
   return busy || closed() ? Duration{} : next;
 }
 
-void Engine::gather_events(Duration until) {
+void Engine::gather_events(Duration until, std::vector<SocketEvent>& events) const {
   Duration limit = Duration::max();
   if (until != limit) limit = std::max(until - sockets_.now(), Duration::zero());
-  sockets_.wait(limit, events_);
+  sockets_.wait(limit, events);
 }
 
-void Engine::handle_events() {
+void Engine::handle_events(std::vector<SocketEvent>& events) {
   ++rounds_;
-  for (const SocketEvent& event : events_) {
+  for (const SocketEvent& event : events) {
     if (event.socket == kNoSocket) {
       accepting_ = true;
       continue;
@@ -101,7 +101,7 @@ void Engine::handle_events() {
       mark_writable(*connection);
     }
   }
-  events_.clear();
+  events.clear();
   turn_.swap(to_read_);
   for (const SocketId each : turn_) {
     Connection* connection = find(each);

@@ -61,10 +61,11 @@ class Engine {
   // acts on limits; it returns the moment until which the caller may wait. It writes about
   // `most_bytes` to a connection at most; if more is to be written, the moment is zero.
   Duration work(size_t most_bytes = kBytesInATurn);
-  // Waits until that moment. Touches nothing that the calls below or work() touch.
-  void gather_events(Duration until);
-  // Reads where something has happened.
-  void handle_events();
+  // Waits until that moment and appends what has happened. Touches nothing that the calls below or
+  // work() touch.
+  void gather_events(Duration until, std::vector<SocketEvent>& events) const;
+  // Reads where something has happened, and empties the list.
+  void handle_events(std::vector<SocketEvent>& events);
 
   // The calls of Transport; each is answered through the mailbox.
   void connect(WorkerId peer, const std::string& name, const SocketAddress& to, Ticket ticket);

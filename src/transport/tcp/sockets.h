@@ -53,8 +53,8 @@ struct SocketEvent {
   bool over = false;  // it is readable, and no other event comes: read until it ends or fails
 };
 
-// Nothing here blocks but wait(). One thread at a time; wait() may run beside the others, and
-// wake() beside anything.
+// Nothing here blocks but wait(). One thread at a time; wait() may run beside the others and in two
+// threads at once, each of which then gets some of the events, and wake() beside anything.
 class Sockets {
  public:
   virtual ~Sockets() = default;
@@ -80,7 +80,7 @@ class Sockets {
   virtual Delivery delivery(SocketId socket) const = 0;
   // Waits until something happens, `limit` at most, and appends what. Errors of waiting are events.
   virtual void wait(Duration limit, std::vector<SocketEvent>& events) = 0;
-  // Ends a wait() that is under way, or the next one. Any thread.
+  // Ends one wait() that is under way, or the next one. Any thread.
   virtual void wake() = 0;
   // The present moment.
   virtual Duration now() const = 0;

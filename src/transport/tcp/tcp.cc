@@ -12,6 +12,9 @@
 #include "transport/tcp/call_queue.h"
 #include "transport/tcp/engine.h"
 #include "transport/tcp/epoll_sockets.h"
+#include "transport/tcp/handover.h"
+#include "transport/tcp/spinner.h"
+#include "transport/tcp/standby.h"
 #include "transport/tcp/tls_context.h"
 #include "transport/tcp/tls_sockets.h"
 
@@ -40,18 +43,21 @@ struct Call {
   int64_t after = 0;
 };
 
-// The engine belongs to whoever has locked `owner_`. The wire's thread gives it away while it waits
-// for the network. A caller that finds it free writes at once, so that a small message leaves
-// without waking the thread; a caller never waits for it.
-class Wire : public TcpTransport {
+// The engine belongs to whoever has locked `owner_`. Who turns it gives it away while it waits for
+// the network. A caller that finds it free writes at once, so that a small message leaves without
+// waking a thread; a caller never waits for it.
+class Wire : public TcpTransport, public MailboxDriver {
  public:
   Wire(const TcpSettings& settings, Hello self, Mailbox& mailbox,
        std::unique_ptr<tcp::Sockets> sockets)
       : settings_(settings),
         self_(self.self),
         sockets_(std::move(sockets)),
+        spinner_(settings.progress, settings.workers_here),
         engine_(std::make_unique<Engine>(settings, std::move(self),
-                                         tcp::EngineParts{mailbox, *sockets_, tally_})) {}
+                                         tcp::EngineParts{mailbox, *sockets_, tally_})) {
+    if (settings.progress != Progress::Thread) driven_ = mailbox.drivable();
+  }
   Wire(const Wire&) = delete;
   Wire& operator=(const Wire&) = delete;
   ~Wire() override { [[maybe_unused]] const Status status = close(Duration::zero()); }
@@ -75,12 +81,41 @@ class Wire : public TcpTransport {
   Status break_connection(WorkerId peer, int64_t after) override;
   TcpCounters counters() const override;
 
+  void drive(Duration until) override { handover_.drive(until); }
+
  private:
+  friend class tcp::Handover<Wire>;
   Status submit(Call call);
-  void work_as_caller();
   void apply();
   void run();
-  void serve();
+
+  // What the hand-over works with (handover.h).
+  template <class Value>
+  using Atomic = std::atomic<Value>;
+  using Events = std::vector<tcp::SocketEvent>;
+  void lock() { owner_.lock(); }
+  bool try_lock() { return owner_.try_lock(); }
+  void unlock() { owner_.unlock(); }
+  Duration turn(bool whole) {
+    apply();
+    return whole ? engine_->work() : engine_->work(kWrittenByCaller);
+  }
+  bool closed() const { return engine_->closed(); }
+  void handle(Events& events) { engine_->handle_events(events); }
+  bool has_calls() const { return !calls_.empty(); }
+  void gather(Duration until, Events& events) { engine_->gather_events(until, events); }
+  void count_wake_up() { ++tally_.wake_ups; }
+  void wake() override { sockets_->wake(); }
+  Duration spin_until() { return spinner_.until(); }
+  static void pause() { tcp::Spinner::pause(); }
+  bool has_reports() const { return driven_->has_reports(); }
+  bool begin_sleep() { return driven_->begin_sleep(); }
+  void end_sleep() { driven_->end_sleep(); }
+  void sleep(Duration until) { driven_->sleep(until); }
+  void nudge() { driven_->nudge(); }
+  void call_back(Duration after) { standby_.call_back(after); }
+  void stand_by() { standby_.wait(); }
+  Duration now() const { return sockets_->now(); }
 
   TcpSettings settings_;
   WorkerId self_;
@@ -89,9 +124,11 @@ class Wire : public TcpTransport {
   std::string address_;
   std::thread thread_;
   tcp::CallQueue<Call> calls_;
-  std::atomic<bool> open_{false};    // calls are accepted
-  std::atomic<bool> asleep_{false};  // the thread must be woken for a new call
-  std::atomic<int64_t> until_{0};    // the moment until which it waits, in ns
+  std::atomic<bool> open_{false};   // calls are accepted
+  QueueMailbox* driven_ = nullptr;  // the mailbox whose reader turns the loop; null = nobody's
+  tcp::Spinner spinner_;
+  tcp::Standby standby_;
+  tcp::Handover<Wire> handover_{*this};
 
   std::mutex owner_;  // guards engine_; mailboxes are posted to while it is held
   std::unique_ptr<Engine> engine_;
@@ -100,7 +137,9 @@ class Wire : public TcpTransport {
 
 Status Wire::start() {
   if (const Status status = engine_->open(); !status.ok()) return status;
+  if (const Status status = standby_.open(); !status.ok()) return status.error();
   address_ = engine_->address();
+  if (driven_ != nullptr && !driven_->set_driver(this)) driven_ = nullptr;
   open_ = true;
   thread_ = std::thread([this] { run(); });
   return ok();
@@ -111,21 +150,10 @@ Status Wire::submit(Call call) {
   const bool closes = call.kind == Call::Kind::Close;
   if (closes ? !open_.exchange(false) : !open_.load()) return closed_error(self_);
   const bool at_once = call.kind == Call::Kind::Send && call.sent.size() <= tcp::kSmall;
+  const bool urgent = call.kind != Call::Kind::Send && call.kind != Call::Kind::Recv;
   calls_.push(std::move(call));
-  if (at_once && owner_.try_lock()) {
-    work_as_caller();
-  } else if (asleep_.exchange(false)) {
-    sockets_->wake();
-  }
+  handover_.called(at_once, urgent);
   return ok();
-}
-
-// Makes the calls and writes, on the caller's thread; the engine is locked and becomes free.
-void Wire::work_as_caller() {
-  apply();
-  const Duration until = engine_->work(kWrittenByCaller);
-  owner_.unlock();
-  if (until.count() < until_.load() && asleep_.exchange(false)) sockets_->wake();
 }
 
 Status Wire::connect(WorkerId peer, const Address& address, Ticket ticket) {
@@ -186,6 +214,7 @@ Status Wire::break_connection(WorkerId peer, int64_t after) {
 Status Wire::close(Duration limit) {
   Call call;
   call.limit = limit;
+  if (driven_ != nullptr && open_) driven_->set_driver(nullptr);
   if (!submit(std::move(call)).ok()) return ok();
   thread_.join();
   sockets_.reset();  // not by the thread, which the caller may have been about to wake
@@ -220,32 +249,10 @@ void Wire::apply() {
 // until then it may use buffers and the mailbox.
 void Wire::run() {
   if (settings_.on_thread) settings_.on_thread();
-  serve();
+  handover_.serve();
   const std::lock_guard own(owner_);
   outcome_ = engine_->verdict();
   engine_.reset();
-}
-
-// Works while there is work, then gives the engine away and waits until something happens.
-void Wire::serve() {
-  std::unique_lock own(owner_);
-  while (true) {
-    apply();
-    const Duration until = engine_->work();
-    if (engine_->closed()) return;
-    until_ = until.count();
-    asleep_ = true;
-    if (!calls_.empty()) {
-      asleep_ = false;
-      continue;
-    }
-    own.unlock();
-    engine_->gather_events(until);
-    own.lock();
-    asleep_ = false;
-    if (until != Duration{}) ++tally_.wake_ups;
-    engine_->handle_events();
-  }
 }
 
 }  // namespace

@@ -17,6 +17,18 @@
 
 namespace tenuto {
 
+// Who turns the loop of a wire while the worker waits in its mailbox. In all forms but the first it
+// is the worker's own thread, so that messages are not handed from thread to thread; the wire's
+// thread stands in while the worker does something else (handover.h). They need a QueueMailbox:
+// with another one, such as that between a wrapper and its wire, each of them is the first.
+enum class Progress : uint8_t {
+  Thread,  // the wire's thread, always
+  Event,   // the worker, which sleeps until something happens
+  Auto,    // the worker, which looks again and again for about as long as waking it would take, and
+           // then sleeps; never where workers outnumber cores, nor while others need its core
+  Poll,    // the worker, which never sleeps: it takes a core as a whole
+};
+
 // The settings of a worker's wire over TCP.
 struct TcpSettings {
   std::string listen_host = "127.0.0.1";  // an address of this machine; port 0 = any free one
@@ -44,6 +56,8 @@ struct TcpSettings {
   // The certificates by which both ends of a connection identify each other; its bytes are then
   // encrypted. Null: they are not. All workers of a job have them, or none has.
   std::shared_ptr<const Tls> tls;
+  Progress progress = Progress::Thread;
+  int32_t workers_here = 1;  // how many workers of the job this host has, for Progress::Auto
 };
 
 // How long a host may be silent while nothing is on its way to it, until its connection breaks:
