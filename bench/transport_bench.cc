@@ -47,9 +47,22 @@ constexpr std::array<Column, 5> kColumns{{{"us_8b_window", "8 B us", 8, 8000, fa
                                           {"latency_us", "8 B alone us", 8, 1000, true}}};
 constexpr size_t kOneMebibyte = 2;     // the column that has a target
 constexpr size_t kMemory = 128 << 20;  // that the messages lie in; the largest share it
-enum Variant : int32_t { Sockets, Tcp, TcpTls, Automatic, Eager, Rendezvous, kVariants };
-constexpr std::array<const char*, kVariants> kNames{"plain sockets", "tcp",       "tcp with TLS",
+enum Variant : int32_t {
+  Sockets,
+  Tcp,
+  TcpEvent,
+  TcpAuto,
+  TcpPoll,
+  TcpTls,
+  Automatic,
+  Eager,
+  Rendezvous,
+  kVariants
+};
+constexpr std::array<const char*, kVariants> kNames{"plain sockets", "tcp",       "tcp event",
+                                                    "tcp auto",      "tcp poll",  "tcp with TLS",
                                                     "ucx auto",      "ucx eager", "ucx rendezvous"};
+constexpr int32_t kProcesses = 2;
 
 [[noreturn]] void die(const std::string& why) {
   std::fprintf(stderr, "transport_bench: %s\n", why.c_str());
@@ -121,8 +134,13 @@ struct Side {
                                                : UcxProtocol::Rendezvous;
       mailbox[variant] = std::make_unique<QueueMailbox>();
       const Hello hello{"bench", "bench", kWireVersion, WorkerId{self}, 0};
-      if (variant == Tcp || variant == TcpTls) {
+      if (variant < Automatic) {
         TcpSettings tcp;
+        tcp.progress = variant == TcpEvent  ? Progress::Event
+                       : variant == TcpAuto ? Progress::Auto
+                       : variant == TcpPoll ? Progress::Poll
+                                            : Progress::Thread;
+        tcp.workers_here = kProcesses;
         if (variant == TcpTls) tcp.tls = tls;
         auto made = make_tcp_transport(tcp, hello, *mailbox[variant]);
         if (!made.ok()) die(made.error().message);
@@ -290,22 +308,33 @@ void meet(Side& side) {
 }
 
 double median(std::vector<double> values) {
+  if (values.empty()) return 0;
   std::sort(values.begin(), values.end());
   return values[values.size() / 2];
 }
 
-// figures[column][variant]: of each round.
+struct Options {
+  int rounds = 9;
+  bool json = false;
+  bool small = false;  // only messages of 8 bytes, over plain sockets and TCP
+  bool measures(const Column& column, int32_t variant) const {
+    return !small || (column.is_time() && variant < Automatic);
+  }
+};
+
+// figures[column][variant]: of each round; empty = not measured.
 using Figures = std::array<std::array<std::vector<double>, kVariants>, kColumns.size()>;
 
-Figures measure(Side& side, int rounds) {
+Figures measure(Side& side, const Options& options) {
   Figures figures;
   int64_t turn = 0;
-  for (int round = -1; round < rounds; ++round) {  // the first one warms up
+  for (int round = -1; round < options.rounds; ++round) {  // the first one warms up
     for (size_t column = 0; column < kColumns.size(); ++column) {
       const Column& what = kColumns[column];
       for (int32_t step = 0; step < kVariants; ++step) {
         Task task;
         task.variant = (step + round + 1) % kVariants;
+        if (!options.measures(what, task.variant)) continue;
         task.latency = what.alone ? 1 : 0;
         task.size = what.size;
         task.count = what.count;
@@ -327,47 +356,57 @@ Figures measure(Side& side, int rounds) {
 // slow moment affects both sides.
 double ratio(const Figures& figures, size_t column, int variant) {
   std::vector<double> ratios;
-  for (size_t i = 0; i < figures[column][Sockets].size(); ++i) {
+  for (size_t i = 0; i < figures[column][variant].size(); ++i) {
     ratios.push_back(figures[column][variant][i] / figures[column][Sockets][i]);
   }
   return median(ratios);
 }
 
-void print_table(const Figures& figures, int rounds) {
+// Prints a figure, or that there is none.
+void print_cell(bool measured, int digits, double figure) {
+  measured ? std::printf(" %13.*f", digits, figure) : std::printf(" %13s", "-");
+}
+
+void print_table(const Figures& figures, const Options& options) {
   std::printf("two processes, loopback TCP, window %d, medians of %d interleaved rounds\n%-16s",
-              kWindow, rounds, "wire");
+              kWindow, options.rounds, "wire");
   for (const Column& column : kColumns) std::printf(" %13s", column.title);
   for (int variant = 0; variant < kVariants; ++variant) {
     std::printf("\n%-16s", kNames[variant]);
     for (size_t i = 0; i < kColumns.size(); ++i) {
-      std::printf(" %13.*f", kColumns[i].is_time() ? 1 : 0, median(figures[i][variant]));
+      print_cell(options.measures(kColumns[i], variant), kColumns[i].is_time() ? 1 : 0,
+                 median(figures[i][variant]));
     }
   }
   std::printf("\ndivided by plain sockets");
-  for (const int variant : {Tcp, TcpTls, Automatic}) {
+  for (const int variant : {Tcp, TcpEvent, TcpAuto, TcpPoll, TcpTls, Automatic}) {
     std::printf("\n%-16s", kNames[variant]);
     for (size_t i = 0; i < kColumns.size(); ++i) {
-      std::printf(" %13.2f", ratio(figures, i, variant));
+      print_cell(options.measures(kColumns[i], variant), 2, ratio(figures, i, variant));
     }
   }
-  std::printf("\nucx auto / plain sockets at 1 MiB: %.2f (at least 0.90 is wanted)\n",
+  std::printf("\n");
+  if (options.small) return;
+  std::printf("ucx auto / plain sockets at 1 MiB: %.2f (at least 0.90 is wanted)\n",
               ratio(figures, kOneMebibyte, Automatic));
 }
 
-void print_json(const Figures& figures, int rounds) {
+void print_json(const Figures& figures, const Options& options) {
   std::string rows;
   for (int variant = 0; variant < kVariants; ++variant) {
     rows += cat(rows.empty() ? "" : ", ", "{\"name\": \"", kNames[variant], "\"");
     for (size_t i = 0; i < kColumns.size(); ++i) {
+      if (!options.measures(kColumns[i], variant)) continue;
       rows += cat(", \"", kColumns[i].key, "\": ", median(figures[i][variant]));
     }
     rows += "}";
   }
-  std::printf("{\"rounds\": %d, \"wires\": [%s], \"ratio_1m\": %.3f}\n", rounds, rows.c_str(),
-              ratio(figures, kOneMebibyte, Automatic));
+  std::printf("{\"rounds\": %d, \"wires\": [%s]", options.rounds, rows.c_str());
+  if (!options.small) std::printf(", \"ratio_1m\": %.3f", ratio(figures, kOneMebibyte, Automatic));
+  std::printf("}\n");
 }
 
-int run(int rounds, bool json) {
+int run(const Options& options) {
   const auto [near, far] = loopback_pair();
   const auto tls = std::make_shared<const Tls>(TestAuthority(KeyKind::P256).certify("bench"));
   std::fflush(nullptr);
@@ -383,7 +422,7 @@ int run(int rounds, bool json) {
   side.socket = std::make_unique<Socket>(near);
   side.open(0, tls);
   meet(side);
-  const Figures figures = measure(side, rounds);
+  const Figures figures = measure(side, options);
   const Task end;
   side.socket->write(&end, sizeof(end));
   for (int variant = Tcp; variant < kVariants; ++variant) {
@@ -391,7 +430,7 @@ int run(int rounds, bool json) {
   }
   int status = 0;
   waitpid(pid, &status, 0);
-  json ? print_json(figures, rounds) : print_table(figures, rounds);
+  options.json ? print_json(figures, options) : print_table(figures, options);
   return status == 0 ? 0 : 1;
 }
 
@@ -399,21 +438,22 @@ int run(int rounds, bool json) {
 }  // namespace tenuto
 
 int main(int count, char** arguments) {
-  bool json = false;
-  int rounds = 9;
+  tenuto::Options options;
   for (int i = 1; i < count; ++i) {
     const std::string argument = arguments[i];
     if (argument == "--json") {
-      json = true;
+      options.json = true;
+    } else if (argument == "--small") {
+      options.small = true;
     } else if (argument == "--rounds" && i + 1 < count && std::atoi(arguments[i + 1]) > 0) {
-      rounds = std::atoi(arguments[++i]);
+      options.rounds = std::atoi(arguments[++i]);
     } else {
       std::fprintf(stderr,
                    "transport_bench: unknown argument '%s'; usage: transport_bench [--json] "
-                   "[--rounds COUNT]\n",
+                   "[--small] [--rounds COUNT]\n",
                    argument.c_str());
       return 2;
     }
   }
-  return tenuto::run(rounds, json);
+  return tenuto::run(options);
 }
