@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "base/clock.h"
 #include "base/result.h"
 #include "base/unit.h"
 #include "transport/address.h"
@@ -54,10 +55,10 @@ struct SocketEvent {
 };
 
 // Nothing here blocks but wait(). One thread at a time; wait() may run beside the others and in two
-// threads at once, each of which then gets some of the events, and wake() beside anything.
-class Sockets {
+// threads at once, each of which then gets some of the events, and wake() beside anything. As a
+// clock they show the time by which limits run out.
+class Sockets : public Clock {
  public:
-  virtual ~Sockets() = default;
   // Listens; call once. Returns the address with its port.
   //
   // Errors: Invalid, Disconnected, Exhausted, each with a sentence
@@ -82,8 +83,6 @@ class Sockets {
   virtual void wait(Duration limit, std::vector<SocketEvent>& events) = 0;
   // Ends one wait() that is under way, or the next one. Any thread.
   virtual void wake() = 0;
-  // The present moment.
-  virtual Duration now() const = 0;
 };
 
 }  // namespace tenuto::tcp

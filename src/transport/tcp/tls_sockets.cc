@@ -26,9 +26,9 @@ class TlsSockets : public Sockets {
   Result<std::string> listen(const std::string& host, uint16_t port) override {
     return shared_.inner->listen(host, port);
   }
-  SocketId accept() override {
+  SocketId accept(SocketAddress& from) override {
     const std::lock_guard lock(mutex_);
-    return add(shared_.inner->accept(), TlsStream::Side::Listener);
+    return add(shared_.inner->accept(from), TlsStream::Side::Listener);
   }
   SocketId connect(const SocketAddress& to) override {
     const std::lock_guard lock(mutex_);  // an event may come before this returns
@@ -50,6 +50,8 @@ class TlsSockets : public Sockets {
     return connections_.at(socket).stream.binding();
   }
   void close(SocketId socket, bool reset) override;
+  // Of the encrypted bytes.
+  Delivery delivery(SocketId socket) const override { return shared_.inner->delivery(socket); }
   void wait(Duration limit, std::vector<SocketEvent>& events) override;
   void wake() override { shared_.inner->wake(); }
   Duration now() const override { return shared_.inner->now(); }
