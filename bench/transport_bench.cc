@@ -140,7 +140,7 @@ struct Side {
                        : variant == TcpAuto ? Progress::Auto
                        : variant == TcpPoll ? Progress::Poll
                                             : Progress::Thread;
-        tcp.workers_here = kProcesses;
+        tcp.workers_here = std::make_shared<std::atomic<int32_t>>(kProcesses);
         if (variant == TcpTls) tcp.tls = tls;
         auto made = make_tcp_transport(tcp, hello, *mailbox[variant]);
         if (!made.ok()) die(made.error().message);

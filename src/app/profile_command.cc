@@ -30,6 +30,7 @@
 #include "communicator/join.h"
 #include "communicator/link_measure.h"
 #include "monitor/topology.h"
+#include "protocol/tls.h"
 #include "run/launch.h"
 #include "run/supervise.h"
 #include "run/token.h"
@@ -213,6 +214,11 @@ LinkTable table_of(const Cluster& cluster) {
 Result<ProcessWireSettings> hub_settings(const Job& job) {
   ProcessWireSettings settings;
   settings.choice = wire_choice(job.network.wire);
+  if (job.network.tls) {
+    const auto tls = read_tls(job.coordinator.tls);
+    if (!tls.ok()) return tls.error();
+    settings.tls = tls.value();
+  }
   const std::string& listen = job.coordinator.listen;
   const size_t colon = listen.rfind(':');
   const char* const end = listen.data() + listen.size();

@@ -10,6 +10,7 @@
 #include "communicator/join.h"
 #include "communicator/link_measure.h"
 #include "plan/stage_plan.h"
+#include "protocol/tls.h"
 #include "worker/layer_times.h"
 #include "world/fault.h"
 #include "world/fit.h"
@@ -60,7 +61,10 @@ Status measure_links_with(const LinksTask& task) {
   settings.limit = from_milliseconds(job.value().network.connect_seconds * 1000);
   const Hello hello{links_hello(task.workers), task.token, kWireVersion, {settings.place}, 0};
   QueueMailbox mailbox;
-  Result<WorkerWire> wire = make_worker_wire(job.value(), hello, mailbox, real_device());
+  const auto tls = read_tls(job.value().coordinator.tls);
+  if (!tls.ok()) return tls.error();
+  Result<WorkerWire> wire =
+      make_worker_wire(job.value(), hello, mailbox, real_device(), {tls.value(), {}});
   if (!wire.ok()) return wire.error();
   std::unique_ptr<Transport> transport = std::move(wire.value().transport);
   if (Status met = meet(settings, transport, mailbox); !met.ok()) return met;

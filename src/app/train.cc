@@ -104,8 +104,9 @@ Status check_runnable(const TrainOptions& options, const Job& job) {
 
 // What the first line of a run says.
 std::string first_sentence(const Job& job) {
-  const bool ucx = wire_of(job) == WireChoice::Ucx;
-  return cat("the workers send their messages over ", ucx ? "UCX" : "TCP");
+  if (wire_of(job) == WireChoice::Ucx) return "the workers send their messages over UCX";
+  return cat("the workers send their messages over TCP",
+             job.network.tls ? ", encrypted by TLS 1.3" : "");
 }
 
 // With messages that block the device, even a valid plan can deadlock: pricing it shows that.

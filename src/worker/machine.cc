@@ -34,9 +34,18 @@ std::string address_of(const std::string& device) {
   return address;
 }
 
-// The wire that the job asks for. `direct`: it has to reach the device's memory.
-Result<std::unique_ptr<Transport>> make_wire(const Job& job, const Hello& hello, bool direct,
-                                             Mailbox& mailbox, const RealDevice& real) {
+// What a worker's wires are made of.
+struct WireParts {
+  const Job& job;
+  const Hello& hello;
+  const RealDevice& real;
+  const WorkerHost& host;
+  bool direct = false;  // the wire has to reach the device's memory
+};
+
+// The wire that the job asks for.
+Result<std::unique_ptr<Transport>> make_wire(const WireParts& parts, Mailbox& mailbox) {
+  const Job& job = parts.job;
   const NetworkSettings& network = job.network;
   ProcessWireSettings settings;
   settings.choice = wire_choice(job.network.wire);
@@ -51,23 +60,32 @@ Result<std::unique_ptr<Transport>> make_wire(const Job& job, const Hello& hello,
   for (const std::string& range : network.allow) {
     if (const auto read = read_address_range(range)) settings.allowed.push_back(*read);
   }
+  if (network.tls) settings.tls = parts.host.tls;
+  if (network.tls && settings.tls == nullptr) {
+    return Error{Code::Invalid, Reach::Job,
+                 "network.tls is true, and this worker has no certificates: start it with --tls "
+                 "FOLDER"};
+  }
+  settings.progress = progress_of(network.progress);
+  settings.workers_here = parts.host.workers;
   if (network.protocol == "eager") settings.protocol = UcxProtocol::Eager;
   if (network.protocol == "rendezvous") settings.protocol = UcxProtocol::Rendezvous;
-  settings.device_memory = direct;
-  if (direct && real.bind_thread) {
-    settings.on_thread = [bind = real.bind_thread, device = job.device] { bind(device); };
+  settings.device_memory = parts.direct;
+  if (parts.direct && parts.real.bind_thread) {
+    settings.on_thread = [bind = parts.real.bind_thread, device = job.device] { bind(device); };
   }
   settings.connect_limit = from_milliseconds(network.connect_seconds * 1000);
   // Less than the silence limit: a step that waits for a repair must not be taken for a hung one.
   settings.mend_limit = std::min(settings.mend_limit,
                                  Duration(from_milliseconds(network.silence_seconds * 1000) / 2));
-  return make_process_wire(settings, hello, mailbox);
+  return make_process_wire(settings, parts.hello, mailbox);
 }
 
 // The transport without paths: a wire between processes, wrapped in a faulty one that slows links
 // on the real clock or cuts them, if the job needs that.
-Result<WorkerWire> make_plain_wire(const Job& job, const Hello& hello, bool direct,
-                                   Mailbox& mailbox, const RealDevice& real) {
+Result<WorkerWire> make_plain_wire(const WireParts& parts, Mailbox& mailbox) {
+  const Job& job = parts.job;
+  const WorkerId self = parts.hello.self;
   FaultSettings settings;
   settings.seed = static_cast<uint64_t>(job.seed);
   const NetworkSettings& network = job.network;
@@ -76,30 +94,36 @@ Result<WorkerWire> make_plain_wire(const Job& job, const Hello& hello, bool dire
     settings.others.bytes_per_second = network.megabytes_per_second * 1e6;
     const Cluster cluster = cluster_of(job);
     for (int32_t w = 0; network.devices != nullptr && w < job.worker_count(); ++w) {
-      const Link link = cluster.link({w}, hello.self);
-      settings.links[{{w}, hello.self}] = {link.latency, link.bytes_per_second, {}};
+      const Link link = cluster.link({w}, self);
+      settings.links[{{w}, self}] = {link.latency, link.bytes_per_second, {}};
     }
   }
   WorkerWire wire;
   if (!can_cut_off(job)) {
-    auto made = make_wire(job, hello, direct, mailbox, real);
+    auto made = make_wire(parts, mailbox);
     if (!made.ok()) return made.error();
     wire.transport = std::move(made).value();
     return wire;
   }
-  auto made = make_faulty_transport(
-      settings, hello.self, mailbox, monotonic_clock(), FaultDrive::Thread,
-      [&](Mailbox& gate) { return make_wire(job, hello, direct, gate, real); });
+  auto made = make_faulty_transport(settings, self, mailbox, monotonic_clock(), FaultDrive::Thread,
+                                    [&](Mailbox& gate) { return make_wire(parts, gate); });
   if (!made.ok()) return made.error();
   wire.faulty = made.value().get();
   wire.transport = std::move(made).value();
   return wire;
 }
 
+// The key with which the job asks for TCP; null: with none.
+const char* asks_for_tcp(const NetworkSettings& network) {
+  if (wire_choice(network.wire) == WireChoice::Tcp) return "network.wire = \"tcp\"";
+  if (!network.allow.empty()) return "network.allow";
+  return network.tls ? "network.tls" : nullptr;
+}
+
 // Whether messages can go directly between the memories of the job's devices.
 bool reaches_devices(const Job& job) {
-  return job.device.kind == "cuda" && job.network.path != "staged" && job.network.allow.empty() &&
-         wire_choice(job.network.wire) != WireChoice::Tcp && ucx_device_memory();
+  return job.device.kind == "cuda" && job.network.path != "staged" &&
+         asks_for_tcp(job.network) == nullptr && ucx_device_memory();
 }
 
 // The rule that chooses the path of the job's messages, if its device has memory of its own.
@@ -111,11 +135,10 @@ Result<PathRule> make_path_rule(const Job& job) {
                                  : PathWish::Automatic;
   rule.direct_possible = reaches_devices(job);
   if (rule.wish != PathWish::Direct || rule.direct_possible) return rule;
-  if (wire_choice(job.network.wire) == WireChoice::Tcp) {
+  if (const char* key = asks_for_tcp(job.network)) {
     return Error{
         Code::Invalid, Reach::Job,
-        "network.path = \"direct\" needs UCX, and network.wire is \"tcp\": take \"auto\" for "
-        "one of them"};
+        cat("network.path = \"direct\" needs UCX, and ", key, " needs TCP: leave out one of them")};
   }
   return Error{Code::Invalid, Reach::Job,
                cat("network.path = \"direct\" needs a UCX that reaches the device's memory, and "
@@ -131,20 +154,21 @@ WireChoice wire_of(const Job& job) {
 }
 
 Result<WorkerWire> make_worker_wire(const Job& job, const Hello& hello, Mailbox& mailbox,
-                                    const RealDevice& real) {
-  if (job.device.kind != "cuda") return make_plain_wire(job, hello, false, mailbox, real);
+                                    const RealDevice& real, const WorkerHost& host) {
+  WireParts parts{job, hello, real, host};
+  if (job.device.kind != "cuda") return make_plain_wire(parts, mailbox);
   const Result<PathRule> rule = make_path_rule(job);
   if (!rule.ok()) return rule.error();
   WorkerWire wire;
   wire.paths = rule.value();
-  const bool direct = wire.paths.direct_possible;
-  auto made = make_staged_transport(
-      mailbox, monotonic_clock(), [&](Mailbox& gate) -> Result<std::unique_ptr<Transport>> {
-        Result<WorkerWire> plain = make_plain_wire(job, hello, direct, gate, real);
-        if (!plain.ok()) return plain.error();
-        wire.faulty = plain.value().faulty;
-        return std::move(plain.value().transport);
-      });
+  parts.direct = wire.paths.direct_possible;
+  auto made = make_staged_transport(mailbox, monotonic_clock(),
+                                    [&](Mailbox& gate) -> Result<std::unique_ptr<Transport>> {
+                                      Result<WorkerWire> plain = make_plain_wire(parts, gate);
+                                      if (!plain.ok()) return plain.error();
+                                      wire.faulty = plain.value().faulty;
+                                      return std::move(plain.value().transport);
+                                    });
   if (!made.ok()) return made.error();
   wire.staged = made.value().get();
   wire.transport = std::move(made).value();

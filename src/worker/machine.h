@@ -1,12 +1,15 @@
 // What a worker of a job runs on: its device and its transport.
 #pragma once
 
+#include <atomic>
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <vector>
 
 #include "base/mailbox.h"
 #include "base/result.h"
+#include "base/tls.h"
 #include "ir/plan.h"
 #include "rehearsal/link_clock.h"
 #include "rehearsal/paced.h"
@@ -57,6 +60,13 @@ struct WorkerWire {
   PathRule paths;                     // then: the rule that chooses the path of messages
 };
 
+// What a worker's process knows and its job does not say.
+struct WorkerHost {
+  std::shared_ptr<const Tls> tls;  // this host's certificates, for network.tls; null = none
+  // How many workers of the job run on this host, see TcpSettings; null = one.
+  std::shared_ptr<const std::atomic<int32_t>> workers;
+};
+
 // The wire that make_worker_wire makes for the job on a host like this one: Tcp or Ucx.
 WireChoice wire_of(const Job& job);
 
@@ -66,8 +76,9 @@ WireChoice wire_of(const Job& job);
 // all devices. If the device has memory of its own, a staged transport wraps this one, so that
 // messages can go through the host's memory.
 //
-// Errors: Invalid/Job  network.path = "direct" and no wire of this job reaches the device's memory
+// Errors: Invalid/Job  network.path = "direct" and no wire of this job reaches the device's memory;
+//                      network.tls and the host has no certificates
 Result<WorkerWire> make_worker_wire(const Job& job, const Hello& hello, Mailbox& mailbox,
-                                    const RealDevice& real);
+                                    const RealDevice& real, const WorkerHost& host);
 
 }  // namespace tenuto

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
+#include <string_view>
 
 #include "base/contains.h"
 #include "base/text.h"
@@ -27,6 +28,19 @@ std::set<WorkerId> peers_of(const Plan& plan, WorkerId self) {
     }
   }
   return peers;
+}
+
+std::optional<int32_t> workers_beside(const std::vector<std::string>& addresses,
+                                      const std::string& own) {
+  const auto host_of = [](const std::string& address) {
+    return std::string_view(address).substr(0, address.rfind(':'));
+  };
+  int32_t count = 0;
+  for (const std::string& address : addresses) {
+    if (address.empty()) return std::nullopt;
+    if (host_of(address) == host_of(own)) ++count;
+  }
+  return count;
 }
 
 std::set<WorkerId> transfer_peers(const Instruction& told, WorkerId self) {

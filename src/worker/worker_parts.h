@@ -1,6 +1,8 @@
 // What follows for a worker from its plan, its events and its instructions; parts of worker_run.h.
 #pragma once
 
+#include <cstdint>
+#include <optional>
 #include <set>
 #include <string>
 #include <vector>
@@ -35,6 +37,10 @@ bool is_awaited(const Instruction& told, WorkerId self, int32_t incarnation);
 // True when the run goes on without this process: its worker is no member, or another process has
 // its place. False while the coordinator has not heard from any process of its worker yet.
 bool is_replaced(const Instruction& told, WorkerId self, int32_t incarnation);
+
+// How many of the addresses ("host:port") are at the host of `own`. None while one is not known.
+std::optional<int32_t> workers_beside(const std::vector<std::string>& addresses,
+                                      const std::string& own);
 
 // Writes a line of the worker's log.
 void say(const std::string& sentence);

@@ -35,6 +35,7 @@ WorkerProcess::WorkerProcess(const WorkerSettings& settings, RealDevice device)
 Status WorkerProcess::connect_control() {
   const auto tls = read_tls(settings_.tls);
   if (!tls.ok()) return tls.error();
+  tls_ = tls.value();
   const ClientSettings settings{.coordinator = settings_.coordinator,
                                 .job = settings_.job,
                                 .token = settings_.token,
@@ -44,7 +45,7 @@ Status WorkerProcess::connect_control() {
                                 .heartbeat = kHeartbeat,
                                 .silence_limit = kReturnLimit,
                                 .return_limit = kReturnLimit,
-                                .tls = tls.value()};
+                                .tls = tls_};
   Result<std::unique_ptr<Client>> client =
       connect_client(settings, Report{}, mailbox_, [](const Error& error) {
         say(error.message);
@@ -90,7 +91,13 @@ WorkerEnd WorkerProcess::run() {
 // Passes on what the coordinator says, if it is new.
 void WorkerProcess::hear() {
   auto told = client_->told();
-  if (told && told != state_.told) decide(Heard{std::move(told)});
+  if (told && told != state_.told) {
+    if (transport_ != nullptr) {
+      const auto count = workers_beside(told->instruction.addresses, transport_->address().text);
+      if (count) *workers_here_ = *count;
+    }
+    decide(Heard{std::move(told)});
+  }
   const Status conversation = client_->state();
   if (!conversation.ok() && state_.conversation.ok()) {
     decide(ConversationOver{conversation.error()});
@@ -172,7 +179,7 @@ void WorkerProcess::execute(const MakeDevice&) {
 // have ended with its transport.
 Status WorkerProcess::make_wire(const Job& job, int64_t epoch) {
   const Hello hello{settings_.job, settings_.token, kWireVersion, self(), epoch};
-  Result<WorkerWire> wire = make_worker_wire(job, hello, mailbox_, device_);
+  Result<WorkerWire> wire = make_worker_wire(job, hello, mailbox_, device_, {tls_, workers_here_});
   if (!wire.ok()) return wire.error();
   transport_ = std::move(wire.value().transport);
   faulty_ = wire.value().faulty;

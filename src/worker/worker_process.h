@@ -3,8 +3,11 @@
 // the loop and all actions but those of a step, which worker_steps.cc has. Private to them.
 #pragma once
 
+#include <atomic>
+#include <cstdint>
 #include <deque>
 #include <functional>
+#include <limits>
 #include <map>
 #include <memory>
 #include <optional>
@@ -98,6 +101,10 @@ class WorkerProcess {
 
   const WorkerSettings settings_;
   const RealDevice device_;
+  std::shared_ptr<const Tls> tls_;  // null = none
+  // How many workers of the run are on this host. Until it is known, they are taken to be too many.
+  const std::shared_ptr<std::atomic<int32_t>> workers_here_ =
+      std::make_shared<std::atomic<int32_t>>(std::numeric_limits<int32_t>::max());
   QueueMailbox mailbox_;
   WorkerState state_;
   std::deque<WorkerInput::What> outcomes_;  // to be fed back

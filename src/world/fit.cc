@@ -328,6 +328,15 @@ Found misfit_of_network(const Job& job) {
     return Misfit{"network.allow",
                   "is given, and network.wire is \"ucx\", which lets anybody connect: use \"tcp\""};
   }
+  if (job.network.tls && job.network.wire == "ucx") {
+    return Misfit{"network.tls",
+                  "is true, and network.wire is \"ucx\", which does not encrypt: use \"tcp\""};
+  }
+  if (job.network.tls && job.coordinator.tls.empty()) {
+    return Misfit{"network.tls",
+                  "is true, and coordinator.tls is empty: expected a folder with ca.pem, cert.pem "
+                  "and key.pem there"};
+  }
   const std::string& listen = job.coordinator.listen;
   const size_t colon = listen.rfind(':');
   uint16_t port = 0;

@@ -90,6 +90,8 @@ struct NetworkSettings {
   std::string wire = "auto";        // auto | tcp | ucx | memory (threads of one process: tests)
   std::string device = "lo";        // network device that carries the traffic
   std::vector<std::string> allow;   // over TCP: who may connect to a worker; empty = everybody
+  bool tls = false;                 // over TCP: messages are encrypted
+  std::string progress = "event";   // over TCP: event | auto | poll
   std::string protocol = "auto";    // auto | eager | rendezvous
   std::string path = "auto";        // accelerators: auto | direct | staged
   double latency_ms = 0;            // paced: one way, of every link

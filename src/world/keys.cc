@@ -181,6 +181,16 @@ std::vector<Key> network_keys() {
       key("network.allow", slot<&Job::network, &NetworkSettings::allow>,
           "over TCP: addresses and networks from which workers may connect to each other, such as "
           "10.0.0.0/8; empty = from anywhere"),
+      key("network.tls", slot<&Job::network, &NetworkSettings::tls>,
+          "over TCP: workers encrypt their messages to each other (TLS 1.3) and show each other "
+          "the "
+          "certificates of coordinator.tls"),
+      key("network.progress", slot<&Job::network, &NetworkSettings::progress>,
+          "over TCP: what a waiting worker does; event: it sleeps until a message arrives; auto: "
+          "it "
+          "looks for messages for 50 us before it sleeps, if its host has a core for each worker; "
+          "poll: it looks for messages all the time and takes a whole core",
+          {"event", "auto", "poll"}),
       key("network.protocol", slot<&Job::network, &NetworkSettings::protocol>,
           "how UCX sends large messages", {"auto", "eager", "rendezvous"}),
       key("network.path", slot<&Job::network, &NetworkSettings::path>,

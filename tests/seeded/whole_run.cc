@@ -548,7 +548,7 @@ Result<std::unique_ptr<Server>> start_server(const ServerSettings&, std::functio
 }
 
 Result<WorkerWire> make_worker_wire(const Job&, const Hello& hello, Mailbox& mailbox,
-                                    const RealDevice&) {
+                                    const RealDevice&, const WorkerHost&) {
   if (!run->lives(hello.self)) return Error{Code::Cancelled, Reach::Worker, "it has ended"};
   return run->make_wire(hello, mailbox);
 }

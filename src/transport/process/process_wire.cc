@@ -2,8 +2,6 @@
 
 #include <utility>
 
-#include "transport/tcp/tcp.h"
-
 namespace tenuto {
 namespace {
 
@@ -34,6 +32,11 @@ WireChoice wire_choice(const std::string& name) {
   return name == "ucx" ? WireChoice::Ucx : WireChoice::Automatic;
 }
 
+Progress progress_of(const std::string& name) {
+  if (name == "poll") return Progress::Poll;
+  return name == "auto" ? Progress::Auto : Progress::Event;
+}
+
 WireChoice chosen_wire(WireChoice choice, bool device_memory) {
   if (choice != WireChoice::Automatic) return choice;
   return device_memory ? WireChoice::Ucx : WireChoice::Tcp;
@@ -51,6 +54,9 @@ Result<std::unique_ptr<Transport>> make_process_wire(const ProcessWireSettings& 
   if (settings.device_memory) return invalid("TCP does not reach an accelerator's memory: use UCX");
   auto tcp = shared<TcpSettings>(settings);
   tcp.allowed = settings.allowed;
+  tcp.tls = settings.tls;
+  tcp.progress = settings.progress;
+  tcp.workers_here = settings.workers_here;
   return as_transport(make_tcp_transport(tcp, std::move(self), mailbox));
 }
 

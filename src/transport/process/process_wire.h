@@ -2,6 +2,7 @@
 // accelerator's memory.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -9,6 +10,7 @@
 #include <vector>
 
 #include "base/address_range.h"
+#include "transport/tcp/tcp.h"
 #include "transport/transport.h"
 #include "transport/ucx/ucx.h"
 
@@ -25,8 +27,11 @@ struct ProcessWireSettings {
   std::string device;                     // network device ("lo", "eth0"); empty = listen_host's
   std::string listen_host = "127.0.0.1";  // an address of this machine; port 0 = any free one
   uint16_t listen_port = 0;
-  std::vector<AddressRange> allowed;  // over TCP: from where peers may connect; empty = anywhere
-  UcxProtocol protocol = UcxProtocol::Automatic;  // over UCX: how large messages travel
+  std::vector<AddressRange> allowed;    // over TCP: from where peers may connect; empty = anywhere
+  std::shared_ptr<const Tls> tls;       // over TCP: the certificates; null = no encryption
+  Progress progress = Progress::Event;  // over TCP
+  std::shared_ptr<const std::atomic<int32_t>> workers_here;  // over TCP, see TcpSettings
+  UcxProtocol protocol = UcxProtocol::Automatic;             // over UCX: how large messages travel
   // Buffers to send from and to receive into may lie in an accelerator's memory: only over UCX, and
   // only where ucx_device_memory() is true.
   bool device_memory = false;
@@ -41,6 +46,9 @@ struct ProcessWireSettings {
 
 // The choice of that name: "tcp", "ucx", or any other name for Automatic.
 WireChoice wire_choice(const std::string& name);
+
+// What a waiting worker does: "event", "auto" or "poll".
+Progress progress_of(const std::string& name);
 
 // The wire that make_process_wire makes: Tcp or Ucx.
 WireChoice chosen_wire(WireChoice choice, bool device_memory);

@@ -3,6 +3,8 @@
 #include <sched.h>
 #include <sys/resource.h>
 
+#include <utility>
+
 #include "base/clock.h"
 
 namespace tenuto::tcp {
@@ -19,13 +21,13 @@ int32_t cores() {
 
 }  // namespace
 
-Spinner::Spinner(Progress progress, int32_t workers) : progress_(progress) {
-  if (progress == Progress::Auto && workers > cores()) progress_ = Progress::Event;
-}
+Spinner::Spinner(Progress progress, std::shared_ptr<const std::atomic<int32_t>> workers)
+    : progress_(progress), workers_(std::move(workers)), cores_(cores()) {}
 
 Duration Spinner::until() {
   if (progress_ == Progress::Poll) return Duration::max();
   if (progress_ != Progress::Auto) return {};
+  if (workers_ != nullptr && workers_->load(std::memory_order_relaxed) > cores_) return {};
   const Duration now = monotonic_clock().now();
   if (now < calm_until_) return {};
   rusage usage{};

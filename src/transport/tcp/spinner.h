@@ -1,7 +1,9 @@
 // How long a waiting worker looks at the network again and again before it sleeps.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
+#include <memory>
 
 #include "base/unit.h"
 #include "transport/tcp/tcp.h"
@@ -18,15 +20,17 @@ inline constexpr Duration kCalm = std::chrono::milliseconds(10);
 // Decides for one thread, the worker's.
 class Spinner {
  public:
-  // `workers` of the job run on this host.
-  Spinner(Progress progress, int32_t workers);
+  // `workers` of the job run on this host; null = one.
+  Spinner(Progress progress, std::shared_ptr<const std::atomic<int32_t>> workers);
   // Until when a wait that begins now spins; zero = not at all, max() = until it ends.
   Duration until();
   // Lets other threads of this core run, between two looks.
   static void pause();
 
  private:
-  Progress progress_;
+  const Progress progress_;
+  const std::shared_ptr<const std::atomic<int32_t>> workers_;
+  const int32_t cores_;
   int64_t displaced_ = 0;  // how often this thread has had to leave its core so far
   Duration calm_until_{};
 };

@@ -4,6 +4,7 @@
 // what is asked of the kernel.
 #pragma once
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -57,7 +58,9 @@ struct TcpSettings {
   // encrypted. Null: they are not. All workers of a job have them, or none has.
   std::shared_ptr<const Tls> tls;
   Progress progress = Progress::Thread;
-  int32_t workers_here = 1;  // how many workers of the job this host has, for Progress::Auto
+  // How many workers of the job this host has, for Progress::Auto. Whoever learns it writes it
+  // there. Null: this worker is the only one.
+  std::shared_ptr<const std::atomic<int32_t>> workers_here;
 };
 
 // How long a host may be silent while nothing is on its way to it, until its connection breaks:
