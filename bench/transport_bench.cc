@@ -136,10 +136,10 @@ struct Side {
       const Hello hello{"bench", "bench", kWireVersion, WorkerId{self}, 0};
       if (variant < Automatic) {
         TcpSettings tcp;
-        tcp.progress = variant == TcpEvent  ? Progress::Event
-                       : variant == TcpAuto ? Progress::Auto
-                       : variant == TcpPoll ? Progress::Poll
-                                            : Progress::Thread;
+        tcp.progress = variant == TcpEvent  ? WireProgress::Event
+                       : variant == TcpAuto ? WireProgress::Auto
+                       : variant == TcpPoll ? WireProgress::Poll
+                                            : WireProgress::Thread;
         tcp.workers_here = std::make_shared<std::atomic<int32_t>>(kProcesses);
         if (variant == TcpTls) tcp.tls = tls;
         auto made = make_tcp_transport(tcp, hello, *mailbox[variant]);

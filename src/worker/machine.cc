@@ -66,7 +66,7 @@ Result<std::unique_ptr<Transport>> make_wire(const WireParts& parts, Mailbox& ma
                  "network.tls is true, and this worker has no certificates: start it with --tls "
                  "FOLDER"};
   }
-  settings.progress = progress_of(network.progress);
+  settings.progress = wire_progress(network.progress);
   settings.workers_here = parts.host.workers;
   if (network.protocol == "eager") settings.protocol = UcxProtocol::Eager;
   if (network.protocol == "rendezvous") settings.protocol = UcxProtocol::Rendezvous;

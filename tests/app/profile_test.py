@@ -52,7 +52,7 @@ class FromAJobToAPlan(Profile):
         self.write_text_job(job__steps=4)
         # The links of workers on one host differ with its load, so their time is not limited to a
         # moment.
-        done = self.profile("--json", seconds=10)
+        done = self.profile("--json", seconds=60)
         self.assertEqual(done.returncode, 0, done.stderr)
         said = json.loads(done.stdout)
         self.assertEqual(said["layers"], 4)

@@ -41,9 +41,9 @@ inline Party::Make make_wire(WireKind kind, const WireOptions& options = {}) {
   if (kind == WireKind::TcpTls) return make_tcp(options.apply_to(tls_settings()));
   if (kind <= WireKind::TcpPoll) {
     TcpSettings settings;
-    settings.progress = kind == WireKind::Tcp        ? Progress::Thread
-                        : kind == WireKind::TcpEvent ? Progress::Event
-                                                     : Progress::Poll;
+    settings.progress = kind == WireKind::Tcp        ? WireProgress::Thread
+                        : kind == WireKind::TcpEvent ? WireProgress::Event
+                                                     : WireProgress::Poll;
     return make_tcp(options.apply_to(std::move(settings)));
   }
   const UcxProtocol protocol = kind == WireKind::UcxAutomatic ? UcxProtocol::Automatic

@@ -16,14 +16,14 @@ namespace {
 
 constexpr Ticket kForeign{1u << 30};  // reports that other threads post
 
-TcpSettings settings_of(Progress progress) {
+TcpSettings settings_of(WireProgress progress) {
   TcpSettings settings;
   settings.progress = progress;
   settings.sends_end_there = true;
   return settings;
 }
 
-class Driven : public testing::TestWithParam<Progress> {
+class Driven : public testing::TestWithParam<WireProgress> {
  protected:
   void SetUp() override {
     left_ = std::make_unique<Party>(make_tcp(settings_of(GetParam())), hello_of(0));
@@ -167,21 +167,21 @@ TEST_P(Driven, TrafficWithInterruptions) {
   other.join();
 }
 
-std::string name_of(const testing::TestParamInfo<Progress>& progress) {
+std::string name_of(const testing::TestParamInfo<WireProgress>& progress) {
   const char* names[] = {"Thread", "Event", "Auto", "Poll"};
   return names[static_cast<size_t>(progress.param)];
 }
 
 INSTANTIATE_TEST_SUITE_P(All, Driven,
-                         testing::Values(Progress::Thread, Progress::Event, Progress::Auto,
-                                         Progress::Poll),
+                         testing::Values(WireProgress::Thread, WireProgress::Event,
+                                         WireProgress::Auto, WireProgress::Poll),
                          name_of);
 
 // A second wire at the same mailbox is turned by its thread, and its reports wake the worker.
 TEST(DrivenMailbox, HasOneDriver) {
   QueueMailbox mailbox;
-  auto first = make_tcp_transport(settings_of(Progress::Event), hello_of(0), mailbox);
-  auto second = make_tcp_transport(settings_of(Progress::Event), hello_of(1), mailbox);
+  auto first = make_tcp_transport(settings_of(WireProgress::Event), hello_of(0), mailbox);
+  auto second = make_tcp_transport(settings_of(WireProgress::Event), hello_of(1), mailbox);
   ASSERT_TRUE(first.ok() && second.ok());
   std::vector<std::byte> bytes = pattern(1, 1000), got(1000);
   EXPECT_TRUE(first.value()->connect(WorkerId{1}, second.value()->address(), Ticket{1}).ok());

@@ -26,7 +26,7 @@ inline Party::Make make_tcp(TcpSettings settings = {}) {
 }
 
 // Whose worker turns the loop.
-inline Party::Make make_driven_tcp(Progress progress) {
+inline Party::Make make_driven_tcp(WireProgress progress) {
   TcpSettings settings;
   settings.progress = progress;
   return make_tcp(std::move(settings));

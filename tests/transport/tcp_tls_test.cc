@@ -167,7 +167,8 @@ class Relay {
     near_->wait(Duration{}, events);
     far_->wait(Duration{}, events);
     if (caller_ == kNoSocket) {
-      caller_ = near_->accept();
+      SocketAddress from;
+      caller_ = near_->accept(from);
       if (caller_ != kNoSocket) called_ = far_->connect(target_);
     }
     if (caller_ == kNoSocket) return;
@@ -259,7 +260,8 @@ struct Ends {
   }
   Io write(std::span<const std::byte> from) {
     return retry([&] {
-      if (right == kNoSocket) right = right_host->accept();
+      SocketAddress peer;
+      if (right == kNoSocket) right = right_host->accept(peer);
       return right == kNoSocket ? Io{} : right_host->write(right, std::span(&from, 1));
     });
   }

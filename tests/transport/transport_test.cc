@@ -65,9 +65,9 @@ class Wires : public testing::TestWithParam<Kind> {
       case Kind::Tcp:
         return make_tcp();
       case Kind::TcpEvent:
-        return make_driven_tcp(Progress::Event);
+        return make_driven_tcp(WireProgress::Event);
       case Kind::TcpPoll:
-        return make_driven_tcp(Progress::Poll);
+        return make_driven_tcp(WireProgress::Poll);
       case Kind::TcpTls:
         return make_tcp(tls_settings());
       case Kind::UcxAutomatic:

@@ -11,6 +11,7 @@ Settings shared(const ProcessWireSettings& from) {
   Settings settings;
   settings.listen_host = from.listen_host;
   settings.listen_port = from.listen_port;
+  settings.advertised_host = from.advertised_host;
   settings.sends_end_there = from.sends_end_there;
   settings.on_thread = from.on_thread;
   settings.connect_limit = from.connect_limit;
@@ -32,9 +33,9 @@ WireChoice wire_choice(const std::string& name) {
   return name == "ucx" ? WireChoice::Ucx : WireChoice::Automatic;
 }
 
-Progress progress_of(const std::string& name) {
-  if (name == "poll") return Progress::Poll;
-  return name == "auto" ? Progress::Auto : Progress::Event;
+WireProgress wire_progress(const std::string& name) {
+  if (name == "poll") return WireProgress::Poll;
+  return name == "auto" ? WireProgress::Auto : WireProgress::Event;
 }
 
 WireChoice chosen_wire(WireChoice choice, bool device_memory) {

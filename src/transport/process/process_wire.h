@@ -27,9 +27,10 @@ struct ProcessWireSettings {
   std::string device;                     // network device ("lo", "eth0"); empty = listen_host's
   std::string listen_host = "127.0.0.1";  // an address of this machine; port 0 = any free one
   uint16_t listen_port = 0;
-  std::vector<AddressRange> allowed;    // over TCP: from where peers may connect; empty = anywhere
-  std::shared_ptr<const Tls> tls;       // over TCP: the certificates; null = no encryption
-  Progress progress = Progress::Event;  // over TCP
+  std::string advertised_host;        // what peers connect to; empty = listen_host
+  std::vector<AddressRange> allowed;  // over TCP: from where peers may connect; empty = anywhere
+  std::shared_ptr<const Tls> tls;     // over TCP: the certificates; null = no encryption
+  WireProgress progress = WireProgress::Event;               // over TCP
   std::shared_ptr<const std::atomic<int32_t>> workers_here;  // over TCP, see TcpSettings
   UcxProtocol protocol = UcxProtocol::Automatic;             // over UCX: how large messages travel
   // Buffers to send from and to receive into may lie in an accelerator's memory: only over UCX, and
@@ -48,7 +49,7 @@ struct ProcessWireSettings {
 WireChoice wire_choice(const std::string& name);
 
 // What a waiting worker does: "event", "auto" or "poll".
-Progress progress_of(const std::string& name);
+WireProgress wire_progress(const std::string& name);
 
 // The wire that make_process_wire makes: Tcp or Ucx.
 WireChoice chosen_wire(WireChoice choice, bool device_memory);

@@ -21,12 +21,12 @@ int32_t cores() {
 
 }  // namespace
 
-Spinner::Spinner(Progress progress, std::shared_ptr<const std::atomic<int32_t>> workers)
+Spinner::Spinner(WireProgress progress, std::shared_ptr<const std::atomic<int32_t>> workers)
     : progress_(progress), workers_(std::move(workers)), cores_(cores()) {}
 
 Duration Spinner::until() {
-  if (progress_ == Progress::Poll) return Duration::max();
-  if (progress_ != Progress::Auto) return {};
+  if (progress_ == WireProgress::Poll) return Duration::max();
+  if (progress_ != WireProgress::Auto) return {};
   if (workers_ != nullptr && workers_->load(std::memory_order_relaxed) > cores_) return {};
   const Duration now = monotonic_clock().now();
   if (now < calm_until_) return {};

@@ -14,21 +14,22 @@ namespace tenuto::tcp {
 // at most twice as long as the better of the two would have. The cost is not measured, because it
 // hardly differs between machines, and a measurement on a busy one would be wrong.
 inline constexpr Duration kSpin = std::chrono::microseconds(50);
-// How long Progress::Auto does not spin after the worker's thread had to leave its core to another.
+// How long WireProgress::Auto does not spin after the worker's thread had to leave its core to
+// another.
 inline constexpr Duration kCalm = std::chrono::milliseconds(10);
 
 // Decides for one thread, the worker's.
 class Spinner {
  public:
   // `workers` of the job run on this host; null = one.
-  Spinner(Progress progress, std::shared_ptr<const std::atomic<int32_t>> workers);
+  Spinner(WireProgress progress, std::shared_ptr<const std::atomic<int32_t>> workers);
   // Until when a wait that begins now spins; zero = not at all, max() = until it ends.
   Duration until();
   // Lets other threads of this core run, between two looks.
   static void pause();
 
  private:
-  const Progress progress_;
+  const WireProgress progress_;
   const std::shared_ptr<const std::atomic<int32_t>> workers_;
   const int32_t cores_;
   int64_t displaced_ = 0;  // how often this thread has had to leave its core so far

@@ -56,7 +56,7 @@ class Wire : public TcpTransport, public MailboxDriver {
         spinner_(settings.progress, settings.workers_here),
         engine_(std::make_unique<Engine>(settings, std::move(self),
                                          tcp::EngineParts{mailbox, *sockets_, tally_})) {
-    if (settings.progress != Progress::Thread) driven_ = mailbox.drivable();
+    if (settings.progress != WireProgress::Thread) driven_ = mailbox.drivable();
   }
   Wire(const Wire&) = delete;
   Wire& operator=(const Wire&) = delete;

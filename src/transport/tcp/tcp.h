@@ -22,7 +22,7 @@ namespace tenuto {
 // is the worker's own thread, so that messages are not handed from thread to thread; the wire's
 // thread stands in while the worker does something else (handover.h). They need a QueueMailbox:
 // with another one, such as that between a wrapper and its wire, each of them is the first.
-enum class Progress : uint8_t {
+enum class WireProgress : uint8_t {
   Thread,  // the wire's thread, always
   Event,   // the worker, which sleeps until something happens
   Auto,    // the worker, which looks again and again for about as long as waking it would take, and
@@ -57,8 +57,8 @@ struct TcpSettings {
   // The certificates by which both ends of a connection identify each other; its bytes are then
   // encrypted. Null: they are not. All workers of a job have them, or none has.
   std::shared_ptr<const Tls> tls;
-  Progress progress = Progress::Thread;
-  // How many workers of the job this host has, for Progress::Auto. Whoever learns it writes it
+  WireProgress progress = WireProgress::Thread;
+  // How many workers of the job this host has, for WireProgress::Auto. Whoever learns it writes it
   // there. Null: this worker is the only one.
   std::shared_ptr<const std::atomic<int32_t>> workers_here;
 };
