@@ -31,6 +31,9 @@ foreach(component plan runtime)
   install(EXPORT tenuto-${component} NAMESPACE tenuto:: DESTINATION ${package_folder}
           FILE tenuto-${component}.cmake)
 endforeach()
+# The one header of this folder that others include.
+install(FILES ${PROJECT_SOURCE_DIR}/src/transport/tcp/tcp.h
+        DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/tenuto/transport/tcp)
 configure_package_config_file(${CMAKE_CURRENT_LIST_DIR}/tenuto-config.cmake.in
                               ${PROJECT_BINARY_DIR}/generated/tenuto-config.cmake
                               INSTALL_DESTINATION ${package_folder})

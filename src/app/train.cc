@@ -102,7 +102,7 @@ Status check_runnable(const TrainOptions& options, const Job& job) {
   return ok();
 }
 
-// What the first line of a run says.
+// What the first line of a run says, before that of its first step.
 std::string first_sentence(const Job& job) {
   if (wire_of(job) == WireChoice::Ucx) return "the workers send their messages over UCX";
   return cat("the workers send their messages over TCP",
@@ -430,7 +430,7 @@ int train(const TrainOptions& asked) {
                  .starts_workers = options.start_workers};
   const auto coordinator = [&](const CoordinatorStart& given) {
     Progress progress(options.json ? stderr : stdout, job);
-    progress.begin(first_sentence(job));
+    progress.open_with(first_sentence(job));
     input.progress = &progress;
     input.start = given;
     const Result<Ending> ending = coordinate(input);

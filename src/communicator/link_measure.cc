@@ -523,14 +523,25 @@ Report failed_report(const Error& error) {
   return report;
 }
 
-// A worker that ended at once would close its wires to the others, which would then take it for the
-// worker that is lost, and might say so to the hub first.
-void wait_for_the_hub_to_leave(Mailbox& mailbox, Duration limit) {
+// Returns true if the call ends within the limit.
+bool await_end_of(Ticket ticket, Mailbox& mailbox, Duration limit) {
   const Duration until = monotonic_clock().now() + limit;
   while (monotonic_clock().now() < until) {
     const auto done = mailbox.wait(until - monotonic_clock().now());
-    if (!done.ok() || (!done.value().status.ok() && done.value().peer == kHub)) return;
+    if (done.ok() && done.value().ticket == ticket) return true;
   }
+  return false;
+}
+
+// A worker that ended at once would close its wires to the others, which would then take it for the
+// worker that is lost, and might say so to the hub first. `next` is a tag that the hub does not
+// use: the receive ends when the hub has left. Other reports need not tell that.
+void wait_for_the_hub_to_leave(Transport& transport, Mailbox& mailbox, Tag next, Duration limit) {
+  Command never;
+  const Ticket ticket = fresh_ticket();
+  if (!transport.recv(kHub, next, buffer_of(never), ticket).ok()) return;
+  if (await_end_of(ticket, mailbox, limit)) return;
+  if (transport.drop(kHub).ok()) await_end_of(ticket, mailbox, kRetire);
 }
 
 }  // namespace
@@ -552,7 +563,7 @@ Status serve_measuring(Transport& transport, Mailbox& mailbox, Duration silence)
       if (Status sent = calls.wait_all(); !sent.ok()) return sent;
     }
     if (!measured.ok()) {
-      wait_for_the_hub_to_leave(mailbox, silence);
+      wait_for_the_hub_to_leave(transport, mailbox, tag_of(round + 1, kCommand), silence);
       return measured.error();
     }
   }

@@ -60,12 +60,10 @@ std::string Progress::line(const StepRecord& step) const {
   return text;
 }
 
-void Progress::begin(const std::string& sentence) {
-  std::fprintf(stream_, "%s\n", sentence.c_str());
-  std::fflush(stream_);
-}
-
 void Progress::step(const StepRecord& step, Duration now) {
+  if (figures_.steps_done == 0 && !opening_.empty()) {
+    std::fprintf(stream_, "%s\n", opening_.c_str());
+  }
   figures_.steps_done += 1;
   if (step.complete) {
     if (!figures_.first_loss) figures_.first_loss = step.loss;

@@ -5,6 +5,7 @@
 #include <cstdio>
 #include <optional>
 #include <string>
+#include <utility>
 
 #include "base/unit.h"
 #include "control/decide.h"
@@ -30,8 +31,8 @@ class Progress {
   // `stream` is not closed. A plain line comes at every tenth of the run and at least every 5 s.
   // Plain lines show each validation once, the living line shows the newest one, with its step.
   Progress(std::FILE* stream, const Job& job);
-  // The first line: what a person should know of the run as a whole.
-  void begin(const std::string& sentence);
+  // What a person should know of the run as a whole: a line before that of its first step.
+  void open_with(std::string sentence) { opening_ = std::move(sentence); }
   // A step is final; `now` on the monotonic clock.
   void step(const StepRecord& step, Duration now);
   // Something that a person should know; stays visible.
@@ -50,7 +51,7 @@ class Progress {
   bool terminal_ = false;
   bool living_ = false;  // the cursor stands behind a living line
   Duration written_at_{};
-  std::string last_event_;
+  std::string opening_, last_event_;
   double recent_rate_ = 0;
   Figures figures_;
 };

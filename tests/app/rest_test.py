@@ -78,7 +78,9 @@ class Rest(LeftOver):
 
     def test_the_coordinator_dies_while_the_rest_is_under_way(self):
         self.add_fault(kind="kill", worker="1.1", at_step=2, at_op=5)
-        run = self.start()
+        # Ops so long that the rest of the step is still under way when the coordinator is killed.
+        run = self.start(*[f"--device.{op}_ms=[200.0]"
+                           for op in ("forward", "backward_input", "backward_weight")])
         run.wait_for_steps(1)
         run.wait_until(lambda: self.shares(run), "a step goes on with what is left")
         for process, words in children_of(run.process.pid).items():

@@ -95,9 +95,12 @@ class Staggered(Survival):
         survived = 0
         for victim in (1, 2) if SANITIZED else (0, 1, 2, 3):
             run = self.start("--parallel.optimizer=staggered", name=f"victim-{victim}")
-            run.wait_for_steps(3 + 4 * victim)
+            run.wait_for_steps(3 + 2 * victim)
             time.sleep(chance.random() * 0.1)
-            self.kill(run, victim)
+            try:
+                self.kill(run, victim)
+            except ProcessLookupError:
+                pass  # this run has ended before; others have not, as the last line says
             self.assertEqual(run.finish(), 0, f"{run.errors}{self.logs(run)}")
             self.assert_whole(run, 30, undisturbed)
             survived += len(self.told(run, "death"))

@@ -87,6 +87,21 @@ class Certificates(Case):
             self.assertEqual(run.finish(), 2)
             self.assertIn(sentence, run.errors)
 
+    def test_messages_between_workers_are_encrypted(self):
+        ours = self.certificate(self.authority("ours"), "host")
+        self.write_job(parallel__pipelines=2, parallel__stages=2, job__steps=20,
+                       resilience__numerics="reproducible")
+        plain = self.train(name="plain")
+        self.assertTrue(plain.output.startswith("the workers send their messages over TCP\n"),
+                        plain.output)
+        self.job.write_text(self.job.read_text() +
+                            '[[fault]]\nkind = "kill"\nworker = "1.0"\nat_step = 5\n')
+        run = self.train(f"--coordinator.tls={ours}", "--network.tls=true",
+                         "--resilience.restarts=1", name="encrypted")
+        self.assertIn("over TCP, encrypted by TLS 1.3\n", run.output)
+        self.assertEqual(self.losses(run), self.losses(plain))
+        self.assertEqual([event["event"] for event in run.events()].count("death"), 1)
+
 
 if __name__ == "__main__":
     unittest.main()

@@ -85,6 +85,11 @@ class Train(Case):
         self.assertEqual((first.finish(), second.finish()), (0, 0))
         self.assertEqual(self.losses(first), self.losses(second))
 
+    def test_every_way_of_waiting_trains_the_same_run(self):
+        losses = [self.losses(self.train(f"--network.progress={progress}", name=progress))
+                  for progress in ("event", "auto", "poll")]
+        self.assertEqual(losses, losses[:1] * 3)
+
     def test_print_config_trains_nothing(self):
         run = self.train("--print-config")
         self.assertIn("paced", run.output)

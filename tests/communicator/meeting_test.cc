@@ -164,7 +164,7 @@ TEST(Join, AnAddressThatIsTooLongIsRefused) {
   const std::string meeting = free_address();
   std::vector<JoinSettings> all{place_of(meeting, 0, 2), place_of(meeting, 1, 2),
                                 place_of(meeting, 1, 2)};
-  all[1].wire.advertised_host = std::string(300, 'h');
+  all[1].wire.advertised_host = std::string(280, 'h');
   const auto said = join_all(all, 1);
   EXPECT_TRUE(has(said[1], "the address 'hhhh")) << said[1];
   EXPECT_TRUE(has(said[1], "expected at most 259")) << said[1];

@@ -200,6 +200,29 @@ TEST(Load, PathsNeedAnAccelerator) {
   EXPECT_NE(said("direct", "paced"), "accepted");
 }
 
+TEST(Load, WhoMayConnectNeedsTcp) {
+  EXPECT_EQ(refusal(kData, {"network.allow=10.0.0.0/8"}), "accepted");
+  EXPECT_EQ(
+      refusal(kData, {"network.allow=nowhere"}),
+      "--network.allow=nowhere: network.allow has \"nowhere\", which is no address or network: "
+      "expected some such as \"10.0.0.7\", \"10.0.0.0/8\" or \"fe80::/10\"");
+  EXPECT_EQ(
+      refusal(kData, {"network.allow=10.0.0.0/8", "network.wire=ucx"}),
+      "--network.allow=10.0.0.0/8: network.allow is given, and network.wire is \"ucx\", which "
+      "lets anybody connect: use \"tcp\"");
+}
+
+TEST(Load, EncryptionNeedsCertificatesAndTcp) {
+  EXPECT_EQ(refusal(kData, {"network.tls=true", "coordinator.tls=certificates"}), "accepted");
+  EXPECT_EQ(
+      refusal(kData, {"network.tls=true"}),
+      "--network.tls=true: network.tls is true, and coordinator.tls is empty: expected a folder "
+      "with ca.pem, cert.pem and key.pem there");
+  EXPECT_EQ(refusal(kData, {"network.tls=true", "coordinator.tls=x", "network.wire=ucx"}),
+            "--network.tls=true: network.tls is true, and network.wire is \"ucx\", which does not "
+            "encrypt: use \"tcp\"");
+}
+
 TEST(Load, RefusesContradictingKeys) {
   EXPECT_EQ(refusal("[model]\nlayers = 2\n[parallel]\nstages = 5\n[data]\npaths = ['a']\n"),
             "4:10: parallel.stages 5 is more than the 4 layers that embedding, blocks and head "
@@ -280,6 +303,8 @@ TEST(Load, TextOfAJobReadsBackEqual) {
                                                        "coordinator.listen",
                                                        "network.send",
                                                        "network.path",
+                                                       "network.allow",
+                                                       "network.tls",
                                                        "coordinator.store",
                                                        "coordinator.etcd",
                                                        "parallel.plan",
