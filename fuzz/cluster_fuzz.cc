@@ -1,4 +1,5 @@
-// A cluster file. What is read has devices, and a rate between every two of them.
+// A cluster file. What is read has devices, a rate between every two of them, and ports of some of
+// them.
 #include <algorithm>
 
 #include "target.h"
@@ -19,6 +20,11 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
       if (one == other) continue;
       CHECK(cluster.value().link({one}, {other}).bytes_per_second > 0, "a rate of each pair");
     }
+  }
+  for (const Port& port : cluster.value().ports) {
+    CHECK(!port.devices.empty() && port.devices.front().value >= 0 &&
+              port.devices.back().value < count && port.bytes_per_second > 0,
+          "devices and a rate of each port");
   }
   return 0;
 }

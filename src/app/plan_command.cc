@@ -38,10 +38,16 @@ constexpr int32_t kMostMicros = 1'000'000, kMostRows = 1'000'000;
 // Of a step: its ops are simulated, and held in memory as a list.
 constexpr int64_t kMostOps = 100'000'000;
 
-Result<bool> half_duplex_of(const PlanOptions& options) {
-  if (options.duplex == "full" || options.duplex == "half") return options.duplex == "half";
-  return invalid(cat("--duplex ", excerpt(options.duplex),
-                     ": expected full, or half where both directions of a link share its rate"));
+// The cluster of the options.
+Result<Cluster> cluster_of_options(const PlanOptions& options) {
+  const std::string duplex = options.duplex.value_or("");
+  if (options.duplex && duplex != "full" && duplex != "half") {
+    return invalid(cat("--duplex ", excerpt(duplex),
+                       ": expected full, or half where both directions of a link share its rate"));
+  }
+  auto cluster = load_cluster(options.cluster);
+  if (cluster.ok() && options.duplex) cluster.value().half_duplex = duplex == "half";
+  return cluster;
 }
 
 // What a planner finds.
@@ -71,7 +77,6 @@ Status check_ops(const LayerChain& chain, const Cluster& cluster, int32_t micros
 struct Task {
   PlannerCard planner;
   std::shared_ptr<const Cluster> cluster;
-  bool half_duplex = false;
   bool trains = false;  // a plan that trains is wanted
   bool torch = false;   // and one that PyTorch runs
 };
@@ -95,7 +100,6 @@ Result<PlanReport> report_at(const Task& task, LayerChain chain, int32_t micros,
   }
   LayoutSettings settings;
   settings.micros = micros;
-  settings.half_duplex = task.half_duplex;
   settings.optimizer = chain.optimizer;
   watch.begin("preparing the search");
   const LayoutProblem problem(chain.model, *task.cluster, settings);
@@ -270,12 +274,10 @@ Result<PlanReport> report_of(const PlanOptions& options, Watch& watch) {
   const Duration before = monotonic_clock().now();
   const auto card = find_planner(options.planner);
   if (!card.ok()) return card.error();
-  const auto half = half_duplex_of(options);
-  if (!half.ok()) return half.error();
   watch.begin("reading the files");
-  auto cluster = load_cluster(options.cluster);
+  auto cluster = cluster_of_options(options);
   if (!cluster.ok()) return cluster.error();
-  Task task{card.value(), std::make_shared<Cluster>(std::move(cluster).value()), half.value(),
+  Task task{card.value(), std::make_shared<Cluster>(std::move(cluster).value()),
             !options.plan.empty() || !options.to.empty(), !options.to.empty()};
   auto report = options.model.empty() ? report_of_chain(options, task, watch)
                                       : report_of_model(options, std::move(task), watch);
@@ -366,8 +368,10 @@ void add_plan_command(CLI::App& app, Chosen chosen) {
                       "tenuto, or a simpler or published rule to compare with (tenuto)");
   number_flag(*command, "--seconds", options->seconds, NumberRange{1e-6, 1e6},
               "time limit of the search; the best layout until then is printed");
-  command->add_option("--duplex", options->duplex,
-                      "full, or half: both directions of a link share its rate (full)");
+  command->add_option(
+      "--duplex", options->duplex,
+      "full, or half: both directions of a link share its rate (as the cluster file\n"
+      "says, else full)");
   command->add_flag("--json", options->json, "one JSON object on stdout");
   path_flag(*command, "--out", options->out, "write the JSON object to this file, too");
   path_flag(

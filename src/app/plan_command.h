@@ -19,12 +19,12 @@ struct PlanOptions {
   std::string cluster;  // file of devices, see world/cluster_file.h
   RowFlags cut;         // rows and micro-batches of a step; rows only with `model`
   std::string planner = "tenuto";
-  std::string duplex = "full";    // or half
-  std::optional<double> seconds;  // limit of the search
-  std::string out;                // file for the JSON object
-  std::string html;               // file for the page
-  std::string plan;               // file for the plan that trains
-  std::vector<std::string> to;    // "torch" and a folder, for a plan that PyTorch runs; or empty
+  std::optional<std::string> duplex;  // full or half; none: as the cluster file says
+  std::optional<double> seconds;      // limit of the search
+  std::string out;                    // file for the JSON object
+  std::string html;                   // file for the page
+  std::string plan;                   // file for the plan that trains
+  std::vector<std::string> to;  // "torch" and a folder, for a plan that PyTorch runs; or empty
   bool json = false;
 };
 

@@ -308,8 +308,10 @@ void add_simulate_command(CLI::App& app, Chosen chosen) {
                       "the fastest of ring, halving and late-one (ring, or as the job says)");
   number_flag(*command, "--chunks", options->chunks, whole,
               "stages of a worker, for orders that have several (2)");
-  command->add_option("--duplex", options->duplex,
-                      "full, or half: both directions of a link share its rate (full)");
+  command->add_option(
+      "--duplex", options->duplex,
+      "full, or half: both directions of a link share its rate (as the cluster file\n"
+      "says, else full)");
   number_flag(*command, "--per-op-ms", options->per_op_ms, milliseconds,
               "constant cost of every compute op (0)");
   command->add_option("--update", options->update,

@@ -215,7 +215,7 @@ Status take_cluster(const SimulateOptions& options, SimulationCase& it) {
                        " workers: give the devices that the plan was made for"));
   }
   it.cluster = std::move(cluster).value();
-  it.cluster.workers.resize(workers);
+  keep_first(it.cluster, static_cast<int32_t>(workers));
   return ok();
 }
 
@@ -511,6 +511,7 @@ Result<SimulationCase> case_of(const SimulateOptions& options, Watch& watch) {
                               : job                ? case_of_job(options, watch)
                                                    : case_of_plan(options);
   if (!it.ok()) return it;
+  if (options.duplex) it.value().cluster.half_duplex = *options.duplex == "half";
   if (options.update) {
     const auto update = yes_or_no("--update", *options.update);
     if (!update.ok()) return update.error();
@@ -543,7 +544,6 @@ PriceOptions price_options_of(const SimulateOptions& options, const SimulationCa
   price_options.sending = it.send == "blocking" ? Sending::Blocking : Sending::Offloaded;
   price_options.staggered = it.plan.update.staggered;
   price_options.in_turn = options.optimizer == "in-turn";
-  price_options.half_duplex = options.duplex && *options.duplex == "half";
   price_options.per_op = from_milliseconds(options.per_op_ms.value_or(0));
   price_options.weight_share = options.weight_memory.value_or(1);
   for (const Layer& layer : it.model.layers) {

@@ -87,10 +87,39 @@ Result<std::string> token_of(const TrainOptions& options, const Job& job,
                    "given one: give the token with which the run began")};
 }
 
+// "ports" or "half-duplex links", if the cluster file of the job has them among its workers.
+std::optional<std::string> shared_rates(const Job& job) {
+  if (job.network.devices == nullptr) return std::nullopt;
+  const Cluster cluster = cluster_of(job);
+  if (!cluster.ports.empty()) return "ports";
+  if (cluster.half_duplex) return "half-duplex links";
+  return std::nullopt;
+}
+
+// A worker imitates the links of its own messages, and does not know when messages of others pass
+// the same port.
+Status check_shared_rates(const Job& job) {
+  const std::optional<std::string> what = shared_rates(job);
+  if (!what) return ok();
+  if (on_virtual_clock(job)) {
+    return invalid(
+        cat("network.cluster: ", job.network.cluster, " has ", *what,
+            ", whose rate the messages of several workers share, and on the virtual clock a worker "
+            "knows its own messages only: price the job with tenuto simulate, or train with "
+            "device.clock = \"real\""));
+  }
+  const std::string note =
+      cat(job.network.cluster, " has ", *what, ": in this run each message takes as long as if it ",
+          "had them for itself, so steps may be shorter than their price");
+  std::fprintf(stderr, "tenuto train: %s\n", told(note).c_str());
+  return ok();
+}
+
 // Refuses valid jobs that `tenuto train` cannot run here.
 Status check_runnable(const TrainOptions& options, const Job& job) {
   if (Status right = check_between_processes(job.network, "tenuto train"); !right.ok())
     return right;
+  if (const Status shared = check_shared_rates(job); !shared.ok()) return shared;
   if (job.device.kind == "paced" || !options.start_workers) return ok();  // workers read the data
   for (const std::string& path : job.data.paths) {
     std::error_code failure;

@@ -47,7 +47,8 @@ bool same_situation(const Cluster& a, const Cluster& b) {
     return x.alive == y.alive && (!x.alive || x.speed == y.speed);
   };
   return std::equal(a.workers.begin(), a.workers.end(), b.workers.begin(), b.workers.end(), same) &&
-         a.place == b.place && a.between == b.between && a.exceptions == b.exceptions;
+         a.place == b.place && a.between == b.between && a.exceptions == b.exceptions &&
+         a.ports == b.ports && a.half_duplex == b.half_duplex;
 }
 
 bool PlanCache::answers(const Kept& kept, const PlanRequest& request) {

@@ -6,6 +6,7 @@
 #include "base/longest_time.h"
 #include "sim/marks.h"
 #include "sim/route.h"
+#include "world/port_sides.h"
 
 namespace tenuto {
 
@@ -112,6 +113,23 @@ Duration bound_of_makespan(const std::vector<Route>& routes, size_t workers) {
   return most;
 }
 
+// How long the messages of a step occupy the busiest side of a port.
+Duration bound_of_ports(const Plan& plan, const Schedule& schedule, const Model& model,
+                        const Cluster& cluster) {
+  PortSides ports(cluster);
+  if (ports.empty()) return {};
+  const Sizes sizes = sizes_of(model, plan.stages);
+  for (size_t w = 0; w < schedule.lists.size(); ++w) {
+    for (const Op& op : schedule.lists[w]) {
+      if (op.kind != OpKind::Send) continue;
+      if (op.moved != ValueKind::Activation && op.moved != ValueKind::Gradient) continue;
+      const std::vector<int32_t> sides = ports.between({static_cast<int32_t>(w)}, op.peer);
+      ports.occupy(sides, sizes.of[at(op.stage.value)][at(static_cast<int>(op.moved))], {});
+    }
+  }
+  return ports.busiest();
+}
+
 // A lower bound on the period of steps without a barrier between them. `update`: the time that a
 // stage's update takes on a worker.
 Duration bound_of_period(const std::vector<Route>& routes, size_t workers,
@@ -151,7 +169,10 @@ Duration line_bound(const Route& route) {
 Duration lower_bound(const Plan& plan, const Schedule& schedule, const Model& model,
                      const Cluster& cluster, const PriceOptions& options) {
   const std::vector<Route> routes = routes_of(plan, schedule, model, cluster, options);
-  if (!steps_overlap(options)) return bound_of_makespan(routes, schedule.lists.size());
+  if (!steps_overlap(options)) {
+    return std::max(bound_of_makespan(routes, schedule.lists.size()),
+                    bound_of_ports(plan, schedule, model, cluster));
+  }
   std::vector<Duration> update(schedule.lists.size());
   for (size_t w = 0; options.update && w < update.size(); ++w) {
     for (const Op& op : schedule.lists[w]) {

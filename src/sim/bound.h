@@ -18,8 +18,9 @@ namespace tenuto {
 // idle between its first forward and its first backward, and between its last backward and its next
 // forward.
 //
-// A link carries the messages of one route one at a time. The bounds ignore reductions, and that
-// several routes may share a link.
+// A link carries the messages of one route one at a time, and a side of a port all messages that
+// pass it. The bounds ignore reductions, that several routes may share a link, and, if steps
+// overlap, that they share ports.
 //
 // Source: Carlier, "The one-machine sequencing problem", EJOR 1982 (the preemptive bound).
 // Cost:   O(n log n) for n ops

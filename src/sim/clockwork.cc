@@ -96,7 +96,9 @@ class Clockwork {
         schedule_(schedule),
         tariff_(tariff),
         options_(options),
-        steps_(std::max(options.steps, 1)) {
+        steps_(std::max(options.steps, 1)),
+        ports_(tariff.cluster()),
+        reduction_ports_(ports_) {
     const size_t instances = at(int64_t{program.size()} * steps_);
     result_.start.assign(instances, kNotYet);
     result_.finish.assign(instances, kNotYet);
@@ -290,7 +292,12 @@ class Clockwork {
       way.last_time = transfer_time(size, way.link.bytes_per_second);
     }
     Duration& free_at = wire_free_at_[at(way.wire)];
-    const Duration begin = std::max(now_, free_at);
+    Duration begin = std::max(now_, free_at);
+    if (!passed_.empty()) {
+      const std::vector<int32_t>& sides = passed_[at(program_.lane(op))];
+      begin = ports_.free_at(sides, begin);
+      ports_.occupy(sides, size, begin);
+    }
     const Duration out = plus(begin, way.last_time);
     free_at = out;
     result_.start[at(send)] = result_.start[at(recv)] = begin;
@@ -313,6 +320,8 @@ class Clockwork {
   std::vector<Store> stores_;
   std::vector<Way> ways_;
   std::vector<Duration> wire_free_at_;
+  PortSides ports_, reduction_ports_;           // of messages and of reductions
+  std::vector<std::vector<int32_t>> passed_;    // sides of ports, by send lane; empty without ports
   std::vector<std::vector<int32_t>> at_group_;  // instances, by step and group
   Ends ends_;
   std::vector<int32_t> due_, finishing_;  // instances that end now
@@ -341,6 +350,7 @@ void Clockwork::set_compute_lanes() {
 void Clockwork::set_ways() {
   std::map<std::pair<int32_t, int32_t>, int32_t> wires;
   ways_.resize(program_.lanes().size());
+  if (!ports_.empty()) passed_.resize(ways_.size());
   for (size_t i = 0; i < ways_.size(); ++i) {
     const Program::Lane& lane = program_.lanes()[i];
     if (lane.kind == LaneKind::Compute) continue;
@@ -348,9 +358,11 @@ void Clockwork::set_ways() {
     if (lane.kind != LaneKind::SendForward && lane.kind != LaneKind::SendBackward) continue;
     ways_[i].link = tariff_.cluster().link({lane.worker}, {lane.peer});
     std::pair ends(lane.worker, lane.peer);
-    if (options_.half_duplex && ends.first > ends.second) std::swap(ends.first, ends.second);
+    if (tariff_.cluster().half_duplex && ends.first > ends.second)
+      std::swap(ends.first, ends.second);
     const auto [place, fresh] = wires.try_emplace(ends, static_cast<int32_t>(wires.size()));
     ways_[i].wire = place->second;
+    if (!passed_.empty()) passed_[i] = ports_.between({lane.worker}, {lane.peer});
   }
   wire_free_at_.assign(wires.size(), Duration{});
 }
@@ -361,7 +373,7 @@ void Clockwork::reduce(int32_t instance) {
   auto& waiting = at_group_[at(step_of(instance)) * schedule_.groups.size() + at(op.group.value)];
   waiting.push_back(instance);
   for (const auto& [member, finish] :
-       reduction_of(program_, schedule_, tariff_, waiting, result_.start)) {
+       reduction_of(program_, schedule_, tariff_, waiting, result_.start, reduction_ports_)) {
     end_at(member, std::max(now_, finish));
   }
 }
@@ -415,11 +427,9 @@ Bytes Tariff::reduces(const Op& op) const {
   return size_of_sum(costs_[at(op.stage.value)].parameters, tied_, op.part);
 }
 
-std::vector<std::pair<int32_t, Duration>> reduction_of(const Program& program,
-                                                       const Schedule& schedule,
-                                                       const Tariff& tariff,
-                                                       const std::vector<int32_t>& waiting,
-                                                       const std::vector<Duration>& start) {
+std::vector<std::pair<int32_t, Duration>> reduction_of(
+    const Program& program, const Schedule& schedule, const Tariff& tariff,
+    const std::vector<int32_t>& waiting, const std::vector<Duration>& start, PortSides& ports) {
   const Op& op = program.op(waiting.front() % program.size());
   const Group& group = schedule.groups[at(op.group.value)];
   if (waiting.size() < group.members.size()) return {};
@@ -434,7 +444,7 @@ std::vector<std::pair<int32_t, Duration>> reduction_of(const Program& program,
     starts.push_back(start[at(*there)]);
   }
   const auto finishes = reduction_finish(schedule.collectives[at(group.collective.value)], starts,
-                                         tariff.reduces(op), tariff.cluster());
+                                         tariff.reduces(op), tariff.cluster(), ports);
   for (size_t i = 0; i < finishes.size(); ++i) ends[i].second = finishes[i];
   return ends;
 }

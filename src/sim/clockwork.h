@@ -9,6 +9,7 @@
 #include "ir/compute_lane.h"
 #include "sim/price.h"
 #include "sim/program.h"
+#include "world/port_sides.h"
 
 namespace tenuto {
 
@@ -66,12 +67,10 @@ struct Outcome {
 
 // The ends of a reduction once all members of its group are in `waiting`; empty before. `waiting`
 // has the numbers of their ops, or, with several steps, step x size() + number; `start` is indexed
-// by the same numbers.
-std::vector<std::pair<int32_t, Duration>> reduction_of(const Program& program,
-                                                       const Schedule& schedule,
-                                                       const Tariff& tariff,
-                                                       const std::vector<int32_t>& waiting,
-                                                       const std::vector<Duration>& start);
+// by the same numbers. The moves occupy `ports`.
+std::vector<std::pair<int32_t, Duration>> reduction_of(
+    const Program& program, const Schedule& schedule, const Tariff& tariff,
+    const std::vector<int32_t>& waiting, const std::vector<Duration>& start, PortSides& ports);
 
 // The op at the head of each lane, by worker and place in its list; next(lane) = the number of the
 // next op of a lane of messages or reductions, or -1.

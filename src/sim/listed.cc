@@ -36,7 +36,11 @@ class Lists {
  public:
   Lists(const Program& program, const Plan& plan, const Schedule& schedule, const Tariff& tariff,
         const PriceOptions& options)
-      : program_(program), schedule_(schedule), tariff_(tariff), options_(options) {
+      : program_(program),
+        schedule_(schedule),
+        tariff_(tariff),
+        options_(options),
+        no_ports_(tariff.cluster()) {
     result_.start.assign(at(program.size()), Duration{});
     result_.finish.assign(at(program.size()), kNotYet);
     missing_.assign(program.missing().begin(), program.missing().end());
@@ -195,7 +199,7 @@ class Lists {
     auto& waiting = at_group_[at(program_.op(op).group.value)];
     waiting.push_back(op);
     for (const auto& [member, finish] :
-         reduction_of(program_, schedule_, tariff_, waiting, result_.start)) {
+         reduction_of(program_, schedule_, tariff_, waiting, result_.start, no_ports_)) {
       const int32_t lane = program_.lane(member);
       ways_[at(lane)].busy = false;
       ways_[at(lane)].free_at = finish;
@@ -208,6 +212,7 @@ class Lists {
   const Schedule& schedule_;
   const Tariff& tariff_;
   const PriceOptions& options_;
+  PortSides no_ports_;
   Outcome result_;
   std::vector<int32_t> missing_;
   std::vector<ComputeLane> compute_;
@@ -224,6 +229,8 @@ class Lists {
 bool can_run_listed(const Program& program, const Plan& plan, const Tariff& tariff,
                     const PriceOptions& options) {
   if (plan.dispatch != Dispatch::Listed || steps_overlap(options)) return false;
+  if (!tariff.cluster().ports.empty()) return false;  // lanes share them
+  const bool half_duplex = tariff.cluster().half_duplex;
   for (const Op& kind : program.classes()) {
     if (kind.kind == OpKind::Validate) return false;  // starts when it can, not in list order
   }
@@ -235,11 +242,11 @@ bool can_run_listed(const Program& program, const Plan& plan, const Tariff& tari
     const auto rate = [&](int32_t from, int32_t to) {
       return tariff.cluster().link({from}, {to}).bytes_per_second;
     };
-    const bool busy = rate(lane.worker, lane.peer) > 0 ||
-                      (options.half_duplex && rate(lane.peer, lane.worker) > 0);
+    const bool busy =
+        rate(lane.worker, lane.peer) > 0 || (half_duplex && rate(lane.peer, lane.worker) > 0);
     if (!busy) continue;
     std::pair ends(lane.worker, lane.peer);
-    if (options.half_duplex && ends.first > ends.second) std::swap(ends.first, ends.second);
+    if (half_duplex && ends.first > ends.second) std::swap(ends.first, ends.second);
     if (++lanes_of[ends] > 1) return false;
   }
   for (int32_t op = 0; op < program.size(); ++op) {

@@ -31,6 +31,7 @@ struct Worst {
   double speed = 1;
   Duration latency{};
   double bytes_per_second = 0;
+  bool of_port = false;  // the rate is that of a port
 };
 
 Worst worst_of(const Schedule& schedule, const Cluster& cluster) {
@@ -50,6 +51,9 @@ Worst worst_of(const Schedule& schedule, const Cluster& cluster) {
     for (const Link& link : row) meet(link);
   }
   for (const auto& [ends, link] : cluster.exceptions) meet(link);
+  const double of_links = worst.bytes_per_second;
+  for (const Port& port : cluster.ports) meet({{}, port.bytes_per_second});
+  worst.of_port = worst.bytes_per_second != of_links;
   return worst;
 }
 
@@ -117,7 +121,8 @@ std::vector<Figure> figures_of(const Plan& plan, const Schedule& schedule, const
       {"latency_ms of a link", to_milliseconds(worst.latency), false,
        traffic.messages * static_cast<double>(worst.latency.count())}};
   if (worst.bytes_per_second > 0) {
-    all.push_back({"megabytes_per_second of a link", worst.bytes_per_second / 1e6, true,
+    all.push_back({cat("megabytes_per_second of a ", worst.of_port ? "port" : "link"),
+                   worst.bytes_per_second / 1e6, true,
                    traffic.bytes / worst.bytes_per_second * 1e9});
   }
   if (worst.speed < 1) {

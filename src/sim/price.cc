@@ -94,7 +94,7 @@ void count_whole_micros(const Plan& plan, std::vector<double>& peak) {
   }
 }
 
-Status check_options(const PriceOptions& options) {
+Status check_options(const PriceOptions& options, const Cluster& cluster) {
   const bool resumed = options.stores != nullptr && !options.stores->empty();
   CHECK(!resumed || (!options.lower_bound && !options.staggered && !options.evaluation),
         "what is left of a step has no bound, no period and no held-out pass");
@@ -105,6 +105,10 @@ Status check_options(const PriceOptions& options) {
   if (options.update) {
     return invalid(
         "blocking messages are priced to the last weight gradient: leave the update out");
+  }
+  if (!cluster.ports.empty()) {
+    return invalid(cat("blocking messages cannot be priced over ports, and the cluster has ",
+                       cluster.ports.size(), ": take offloaded messages, or leave the ports out"));
   }
   return ok();
 }
@@ -174,7 +178,7 @@ Result<Timeline> price(const Plan& plan, const Model& model, const Cluster& clus
                        const PriceOptions& options) {
   const Schedule& schedule = options.evaluation ? plan.evaluation : plan.schedule;
   if (const Status status = check_cluster(schedule, cluster); !status.ok()) return status.error();
-  if (const Status status = check_options(options); !status.ok()) return status.error();
+  if (const Status status = check_options(options, cluster); !status.ok()) return status.error();
   if (const Status fits = check_price_memory(schedule); !fits.ok()) return fits.error();
   auto program = Program::make(schedule, keep_of(plan, options), options.stores);
   if (!program.ok()) return program.error();

@@ -53,15 +53,14 @@ struct PriceOptions {
                             // Step are left out of makespan, bubble and spans
   bool evaluation = false;  // price the held-out pass instead of the step
   Sending sending = Sending::Offloaded;
-  bool staggered = false;    // each worker begins the next step when its own list is done; the norm
-                             // is checked later, so Measure and its messages are left out
-  bool in_turn = false;      // as staggered, but with Measure and its messages: steps follow each
-                             // other as in a run
-  bool half_duplex = false;  // both directions of a link share its rate
-  Duration per_op{};         // constant cost of every compute op, at any speed
-  double weight_share = 1;   // of a micro-batch, held between BackwardInput and BackwardWeight
-  bool bytes = false;        // peak_bytes too
-  int32_t steps = 0;         // if steps overlap: how many to price; 0 = kStaggeredSteps
+  bool staggered = false;   // each worker begins the next step when its own list is done; the norm
+                            // is checked later, so Measure and its messages are left out
+  bool in_turn = false;     // as staggered, but with Measure and its messages: steps follow each
+                            // other as in a run
+  Duration per_op{};        // constant cost of every compute op, at any speed
+  double weight_share = 1;  // of a micro-batch, held between BackwardInput and BackwardWeight
+  bool bytes = false;       // peak_bytes too
+  int32_t steps = 0;        // if steps overlap: how many to price; 0 = kStaggeredSteps
   const Stores* stores = nullptr;  // values stored before the lists begin (see check()); requires
                                    // offloaded messages, one step and no lower bound
 };
@@ -74,14 +73,15 @@ inline bool steps_overlap(const PriceOptions& options) {
 // Runs the plan's step on a clock of integer nanoseconds. Deterministic: at each moment all ends
 // and arrivals are processed before a compute op is chosen; ties by worker, lane, place. A message
 // leaves when its value is made and its receive is posted, occupies its directed link for bytes /
-// rate (first come, first served) and arrives a latency later. A reduction does not share its links
-// with anything else.
+// rate (first come, first served) and arrives a latency later. With half duplex both directions
+// share the link. A message begins when all ports on its way are free, too (world/port_sides.h). A
+// reduction does not share its links with anything else, and its ports only with other reductions.
 //
 // Requires: check(plan) is ok, the model has the plan's layers
 // Errors:   Infeasible/Job     nothing can move; the sentence lists what each worker waits for
 //           Infeasible/Worker  a worker that is not alive, or without speed, has ops
-//           Invalid/Call       blocking messages together with overlapping steps or the update; a
-//                              step longer than kLongestTime, or 4 EiB at one worker
+//           Invalid/Call       blocking messages together with overlapping steps, the update or
+//                              ports; a step longer than kLongestTime, or 4 EiB at one worker
 //           Invalid/Job        a message without its other end
 //           Exhausted/Call     the memory for pricing is not available
 // Source:   Wu et al., "Attack of the Bubbles", NSDI 2026 (blocking messages: what they cost)

@@ -7,6 +7,7 @@
 #include "base/longest_time.h"
 #include "base/text.h"
 #include "world/model.h"
+#include "world/port_sides.h"
 
 namespace tenuto {
 
@@ -95,6 +96,7 @@ ProcedurePrice price_collective(const Collective& collective, const std::vector<
   std::vector<Duration> here(arrivals.size() * chunks);  // when member i has chunk c as it is now
   for (size_t i = 0; i < here.size(); ++i) here[i] = arrivals[i / chunks];
   std::vector<Side> sides(arrivals.size());
+  PortSides ports(cluster);
   ProcedurePrice price;
   price.finish = arrivals;
   price.sent.resize(arrivals.size());
@@ -113,6 +115,9 @@ ProcedurePrice price_collective(const Collective& collective, const std::vector<
         start = std::max(start, here[from * chunks + static_cast<size_t>(chunk)]);
         bytes = bytes + chunk_size(size, collective.chunk_count, chunk);
       }
+      const std::vector<int32_t> passed = ports.between(sender, receiver);
+      start = ports.free_at(passed, start);
+      ports.occupy(passed, bytes, start);
       const Link link = cluster.link(sender, receiver);
       const Duration end = plus(start + link.latency, transfer_time(bytes, link.bytes_per_second));
       sides[from].out_free = sides[to].in_free = end;

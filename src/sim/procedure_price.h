@@ -27,7 +27,9 @@ struct ProcedurePrice {
   Duration last{};  // the latest finish
 };
 
-// Prices `collective` over `size` bytes when member i comes at arrivals[i].
+// Prices `collective` over `size` bytes when member i comes at arrivals[i]. With ports of the
+// cluster, a message begins when those on its way are free, too, and occupies them for its bytes at
+// their rates.
 //
 // Shapes: arrivals by place in collective.members
 // Cost:   linear in moves + members x chunks

@@ -6,15 +6,22 @@
 #include "base/unit.h"
 #include "ir/collective.h"
 #include "world/cluster.h"
+#include "world/port_sides.h"
 
 namespace tenuto {
 
 // When each member has the whole sum, given when each has its own contribution. A move starts when
 // its sender has the chunk as it is before the round and its link has finished the earlier moves;
-// it occupies the link for bytes / rate and arrives a latency later.
+// it occupies the link for bytes / rate and arrives a latency later. With ports, it starts when
+// those on its way are free, too, and occupies them; of the moves of a round, the one whose chunk
+// is there first comes first.
 //
 // Shapes: starts and the result are by place in collective.members
 // Cost:   linear in moves + members x chunks
+std::vector<Duration> reduction_finish(const Collective& collective,
+                                       const std::vector<Duration>& starts, Bytes size,
+                                       const Cluster& cluster, PortSides& ports);
+// The same when nothing else occupies the ports.
 std::vector<Duration> reduction_finish(const Collective& collective,
                                        const std::vector<Duration>& starts, Bytes size,
                                        const Cluster& cluster);

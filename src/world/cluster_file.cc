@@ -3,12 +3,14 @@
 #include <algorithm>
 #include <cmath>
 #include <map>
+#include <set>
 #include <utility>
 #include <vector>
 
 #include "base/check.h"
 #include "base/file.h"
 #include "base/json.h"
+#include "base/sentence.h"
 #include "base/text.h"
 #include "ir/plan.h"
 #include "world/json_reading.h"
@@ -17,8 +19,9 @@ namespace tenuto {
 
 namespace {
 
-// Objects and lists are nested this deep: the rows of the matrix in the object.
-constexpr int kMostDepth = 3;
+// Objects and lists are nested this deep: the devices of a port in the list of ports in the object.
+constexpr int kMostDepth = 4;
+constexpr size_t kMostName = 100;  // bytes of a port's name
 // A byte per second, and more than any connection has.
 constexpr double kLeastRate = 1e-9, kMostRate = 1e6;
 constexpr double kLeastSpeed = 1e-6, kMostSpeed = 1e6;
@@ -45,7 +48,7 @@ class ClusterReader {
 
   Result<Cluster> read(const Json& tree) {
     reading_.check_keys(tree, "", {"devices", "bandwidth_gbps"},
-                        {"memory_bytes", "speed", "latency_ms", "place"});
+                        {"memory_bytes", "speed", "latency_ms", "place", "duplex", "ports"});
     if (failed()) return *reading_.error();
     count_ = reading_.whole_number(tree["devices"], "devices", kMostDevices);
     if (failed()) return *reading_.error();
@@ -58,12 +61,85 @@ class ClusterReader {
               [](Worker& worker, double bytes) { worker.memory = {std::llround(bytes)}; });
     read_each(tree, "speed", {"1 for a device as profiled", kLeastSpeed, kMostSpeed},
               [](Worker& worker, double speed) { worker.speed = speed; });
+    if (tree.contains("duplex")) cluster_.half_duplex = is_half(tree["duplex"], "duplex");
+    if (!failed() && tree.contains("ports")) read_ports(tree["ports"]);
     if (failed()) return *reading_.error();
     return std::move(cluster_);
   }
 
  private:
   bool failed() const { return reading_.error().has_value(); }
+
+  // True for the second of two words; anything else than the two is refused.
+  bool is_second(const Json& tree, const std::string& place, const char* first,
+                 const char* second) {
+    const std::string word = tree.is_string() ? tree.get<std::string>() : std::string();
+    if (word != first && word != second) {
+      reading_.refuse_value(place, cat("\"", first, "\" or \"", second, "\""), tree);
+    }
+    return word == second;
+  }
+
+  bool is_half(const Json& tree, const std::string& place) {
+    return is_second(tree, place, "full", "half");
+  }
+
+  void read_ports(const Json& tree) {
+    if (!tree.is_array() || tree.size() > static_cast<size_t>(kMostPorts)) {
+      reading_.refuse_value("ports", cat("a list of at most ", kMostPorts, " ports"), tree);
+      return;
+    }
+    std::set<std::string> names;
+    for (size_t i = 0; i < tree.size() && !failed(); ++i) {
+      const std::string place = cat("ports[", i, "]");
+      Port port = port_of(tree[i], place);
+      if (!failed() && !names.insert(port.name).second) {
+        reading_.refuse(place + ".name", cat("another port is called ", excerpt(port.name),
+                                             ", too: give each port its own name"));
+      }
+      cluster_.ports.push_back(std::move(port));
+    }
+  }
+
+  Port port_of(const Json& tree, const std::string& place) {
+    Port port;
+    reading_.check_keys(tree, place, {"name", "devices", "bandwidth_gbps"}, {"duplex", "links"});
+    if (failed()) return port;
+    port.name = reading_.text(tree["name"], place + ".name");
+    if (port.name.empty() || port.name.size() > kMostName) {
+      reading_.refuse_value(place + ".name", cat("a text of 1 to ", kMostName, " bytes"),
+                            tree["name"]);
+    }
+    read_devices(tree["devices"], place + ".devices", port);
+    port.bytes_per_second =
+        kGigabyte * reading_.number(tree["bandwidth_gbps"], place + ".bandwidth_gbps",
+                                    {"gigabytes per second", kLeastRate, kMostRate});
+    if (tree.contains("duplex")) port.half_duplex = is_half(tree["duplex"], place + ".duplex");
+    if (tree.contains("links")) {
+      port.inside = is_second(tree["links"], place + ".links", "leaving", "all");
+    }
+    return port;
+  }
+
+  void read_devices(const Json& tree, const std::string& place, Port& port) {
+    if (!tree.is_array() || tree.empty()) {
+      reading_.refuse_value(place, "a list with the numbers of at least one device", tree);
+      return;
+    }
+    std::set<WorkerId> devices;
+    for (size_t i = 0; i < tree.size() && !failed(); ++i) {
+      const double number = tree[i].is_number() ? tree[i].get<double>() : -1;
+      if (!(number >= 0 && number < count_ && number == std::floor(number))) {
+        reading_.refuse_value(cat(place, "[", i, "]"),
+                              cat("the number of a device, a whole number from 0 to ", count_ - 1),
+                              tree[i]);
+      } else if (!devices.insert({static_cast<int32_t>(number)}).second) {
+        reading_.refuse(cat(place, "[", i, "]"),
+                        cat("device ", number, " stands twice: leave one out"));
+      }
+    }
+    port.devices.assign(devices.begin(), devices.end());
+  }
 
   // A value of each device: one number for all, or a list.
   template <class Set>
@@ -260,9 +336,19 @@ Json of_each(const std::vector<double>& values) {
   return equal ? Json(values.front()) : Json(values);
 }
 
-double gigabytes(const Link& link) {
-  const double rate = link.bytes_per_second / kGigabyte;
+double gigabytes(double bytes_per_second) {
+  const double rate = bytes_per_second / kGigabyte;
   return rate == 0 ? kMostRate : std::clamp(rate, kLeastRate, kMostRate);
+}
+
+Json json_of(const Port& port) {
+  Json devices = Json::array();
+  for (const WorkerId device : port.devices) devices.push_back(device.value);
+  return {{"name", port.name},
+          {"devices", std::move(devices)},
+          {"bandwidth_gbps", gigabytes(port.bytes_per_second)},
+          {"duplex", port.half_duplex ? "half" : "full"},
+          {"links", port.inside ? "all" : "leaving"}};
 }
 
 }  // namespace
@@ -302,7 +388,7 @@ std::string to_json(const Cluster& cluster) {
     Json rate_row = Json::array(), latency_row = Json::array();
     for (size_t column = 0; column < size; ++column) {
       const Link one = row == column && !by_class ? Link{} : link(row, column);
-      rate_row.push_back(gigabytes(one));
+      rate_row.push_back(gigabytes(one.bytes_per_second));
       latency_row.push_back(to_milliseconds(one.latency));
       late = late || one.latency.count() > 0;
     }
@@ -313,10 +399,10 @@ std::string to_json(const Cluster& cluster) {
   const auto put = [&text](const char* key, const std::string& value) {
     text += cat(",\n \"", key, "\": ", value);
   };
-  // Writes one row of the matrix on each line.
-  const auto put_matrix = [&](const char* key, const Json& matrix) {
+  // Writes one row of a matrix, or one port, on each line.
+  const auto put_rows = [&](const char* key, const Json& list) {
     std::string rows;
-    for (const Json& row : matrix) rows += cat(rows.empty() ? "" : ",\n  ", row.dump());
+    for (const Json& row : list) rows += cat(rows.empty() ? "" : ",\n  ", row.dump());
     put(key, cat("[\n  ", rows, "\n ]"));
   };
   std::vector<double> speed, memory;
@@ -328,10 +414,16 @@ std::string to_json(const Cluster& cluster) {
         static_cast<double>(worker.memory.count > 0 ? worker.memory.count : kMostMemory));
   }
   if (by_class) put("place", Json(places).dump());
-  put_matrix("bandwidth_gbps", rates);
-  if (late) put_matrix("latency_ms", latencies);
+  put_rows("bandwidth_gbps", rates);
+  if (late) put_rows("latency_ms", latencies);
   if (limited) put("memory_bytes", of_each(memory).dump());
   put("speed", of_each(speed).dump());
+  if (cluster.half_duplex) put("duplex", "\"half\"");
+  if (!cluster.ports.empty()) {
+    Json ports = Json::array();
+    for (const Port& port : cluster.ports) ports.push_back(json_of(port));
+    put_rows("ports", ports);
+  }
   return text + "\n}\n";
 }
 

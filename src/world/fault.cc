@@ -190,13 +190,7 @@ Cluster with_links(const Cluster& base, const LinkStates& states) {
 Cluster cluster_of(const Job& job) {
   if (job.network.devices != nullptr) {
     Cluster cluster = *job.network.devices;
-    const auto workers = static_cast<size_t>(job.worker_count());
-    CHECK(cluster.workers.size() >= workers, "a job whose cluster has too few devices");
-    cluster.workers.resize(workers);
-    const auto last = WorkerId{job.worker_count() - 1};
-    std::erase_if(cluster.exceptions, [last](const auto& link) {
-      return link.first.first > last || link.first.second > last;
-    });
+    keep_first(cluster, job.worker_count());
     return cluster;
   }
   return uniform_cluster(job.worker_count(), {from_milliseconds(job.network.latency_ms),

@@ -101,7 +101,7 @@ TEST(Adapt, IsNeverSlowerAndKeepsItsOwnPlan) {
     Case it = case_of(line, random.below(2) == 0 ? "1f1b" : "zb-h1", 1 + below(2));
     it.options.update = random.below(2) == 0;
     it.options.staggered = random.below(4) == 0;
-    it.options.half_duplex = random.below(4) == 0;
+    it.cluster.half_duplex = random.below(4) == 0;
     it.options.per_op = Duration(random.below(2) * 100'000);
     if (!check(it.plan).ok()) continue;  // zb-h1 may not fit into the memory limits
     const AdaptOptions options{.effort = {500'000, 1'000, 2'000'000}};

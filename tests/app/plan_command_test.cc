@@ -86,6 +86,43 @@ TEST_F(PlanCommand, HalfDuplex) {
   EXPECT_EQ(planned(options("1f1b"))["links"][0]["busy_ms"], 4.0);
 }
 
+// The cluster file says it, and the flag replaces what the file says.
+TEST_F(PlanCommand, DuplexOfTheFile) {
+  const Scratch file(
+      "half.json", "{\"devices\": 2, \"bandwidth_gbps\": [[0, 1], [1, 0]], \"duplex\": \"half\"}");
+  PlanOptions half = options("1f1b");
+  half.cluster = file.path();
+  EXPECT_EQ(planned(half)["links"][0]["busy_ms"], 8.0);
+  half.duplex = "full";
+  EXPECT_EQ(planned(half)["links"][0]["busy_ms"], 4.0);
+}
+
+// A transfer of 1 MB takes 2 ms through a port of 0.5 GB/s. The text names the ports.
+TEST_F(PlanCommand, Ports) {
+  const Scratch file(
+      "ports.json",
+      "{\"devices\": 2, \"bandwidth_gbps\": [[0, 1], [1, 0]], \"ports\": [{\"name\": "
+      "\"card 1\", \"devices\": [1], \"bandwidth_gbps\": 0.5, \"duplex\": \"half\"}]}");
+  const Scratch plan("plan.json", "");
+  PlanOptions ports = options("1f1b");
+  ports.cluster = file.path();
+  EXPECT_EQ(planned(ports)["links"][0]["transfer_ms"], 2.0);
+  const Answer text = answer(ports);
+  EXPECT_NE(text.out.find("card 1 (device 1, 0.5 GB/s in both directions together)"),
+            std::string::npos)
+      << text.out;
+  ports.plan = plan.path();
+  const Json found = planned(ports)["plan"];
+  SimulateOptions again;
+  again.file = plan.path();
+  again.chain = ports.chain;
+  again.cluster = ports.cluster;
+  again.json = true;
+  std::ostringstream out, errors;
+  ASSERT_EQ(run_simulate(again, out, errors), 0) << errors.str();
+  EXPECT_EQ(Json::parse(out.str())["makespan_ms"], found["makespan_ms"]);
+}
+
 TEST_F(PlanCommand, GoldenText) {
   const Answer text = answer(options("1f1b"));
   EXPECT_EQ(text.code, 0) << text.errors;

@@ -153,15 +153,36 @@ class Reference {
     return false;
   }
 
-  // A send starts when its value is here, its lane is free and its receive is posted; then it gets
-  // the wire after the sends that asked before it.
+  // Where a message from `w` to `peer` is counted in a port: as (port, direction).
+  std::vector<std::pair<size_t, int>> doors(size_t w, size_t peer) const {
+    std::vector<std::pair<size_t, int>> all;
+    for (size_t p = 0; p < cluster_.ports.size(); ++p) {
+      const Port& port = cluster_.ports[p];
+      const auto here = [&](size_t who) {
+        return std::count(port.devices.begin(), port.devices.end(),
+                          WorkerId{static_cast<int32_t>(who)}) > 0;
+      };
+      if (here(w) && here(peer) && !port.inside) continue;
+      if (!here(w) && !here(peer)) continue;
+      if (port.half_duplex) {
+        all.emplace_back(p, 0);
+        continue;
+      }
+      if (here(w)) all.emplace_back(p, 1);
+      if (here(peer)) all.emplace_back(p, 2);
+    }
+    return all;
+  }
+
+  // A send starts when its value is here, the sends before it in its lane have started and its
+  // receive is posted; then it gets the wire and the ports after the sends that asked before it.
   bool try_send(size_t w, Doing& it) {
     Person& person = people_[w];
     if (!ready(person, it.op)) return false;
     for (const Doing& other : person.list) {
       if (&other == &it) break;
       if (other.op.kind == OpKind::Send && other.op.peer == it.op.peer &&
-          other.op.moved == it.op.moved && !other.over) {
+          other.op.moved == it.op.moved && !other.begun) {
         return false;
       }
     }
@@ -172,13 +193,27 @@ class Reference {
         continue;
       }
       if (!posted(peer, recv.op)) return false;
-      const Link link = cluster_.link({static_cast<int>(w)}, it.op.peer);
+      Cluster bare = cluster_;
+      bare.ports.clear();
+      Link link = bare.link({static_cast<int>(w)}, it.op.peer);
       std::pair<size_t, size_t> wire{w, peer};
-      if (options_.half_duplex && w > peer) wire = {peer, w};
+      if (cluster_.half_duplex && w > peer) wire = {peer, w};
       const Sizes sizes = sizes_of(model_, plan_.stages);
       const Bytes size =
           sizes.of[static_cast<size_t>(it.op.stage.value)][static_cast<size_t>(it.op.moved)];
-      const Duration out = std::max(now_, wire_[wire]) + transfer_time(size, link.bytes_per_second);
+      Duration begin = std::max(now_, wire_[wire]);
+      for (const auto& door : doors(w, peer)) {
+        begin = std::max(begin, door_[door]);
+        const double rate = cluster_.ports[door.first].bytes_per_second;
+        if (link.bytes_per_second == 0 || rate < link.bytes_per_second) {
+          link.bytes_per_second = rate;
+        }
+      }
+      for (const auto& door : doors(w, peer)) {
+        const double rate = cluster_.ports[door.first].bytes_per_second;
+        door_[door] = begin + transfer_time(size, rate);
+      }
+      const Duration out = begin + transfer_time(size, link.bytes_per_second);
       wire_[wire] = out;
       it.begun = recv.begun = true;
       it.end = out;
@@ -260,6 +295,7 @@ class Reference {
   int last_ = 0;
   std::vector<Person> people_;
   std::map<std::pair<size_t, size_t>, Duration> wire_;
+  std::map<std::pair<size_t, int>, Duration> door_;
   Duration now_{};
 };
 

@@ -46,7 +46,7 @@ Chance draw(Random& random, const std::string& order, Dispatch dispatch) {
   }
   it.options.update = false;
   it.options.spans = true;
-  it.options.half_duplex = below(3) == 0;
+  it.cluster.half_duplex = below(3) == 0;
   it.options.per_op = Duration(below(2) * below(5000));
   // Memory limits that hold the warm-up forwards, so that no order deadlocks.
   for (Limit& limit : it.plan.limits) {
@@ -88,13 +88,54 @@ TEST_P(EveryOrder, EqualsTheReference) {
   }
 }
 
+// Adds random ports, nested or not. Speeds become different, so that no two pipelines do the same
+// things at the same moments: the order at a port is then well defined.
+void add_ports(Random& random, Cluster& cluster) {
+  const auto below = [&](int64_t bound) { return static_cast<int32_t>(random.below(bound)); };
+  const auto workers = static_cast<int32_t>(cluster.workers.size());
+  for (int32_t w = 0; w < workers; ++w) {
+    cluster.workers[static_cast<size_t>(w)].speed *= 1 + 0.0137 * w;
+  }
+  for (int32_t count = 1 + below(4); count > 0; --count) {
+    Port port;
+    const int32_t first = below(workers), end = first + 1 + below(workers - first);
+    for (int32_t w = first; w < end; ++w) port.devices.push_back({w});
+    port.bytes_per_second = 1e8 + below(900'000'000);
+    port.half_duplex = below(2) == 0;
+    port.inside = below(3) == 0;
+    cluster.ports.push_back(std::move(port));
+  }
+}
+
+TEST_P(EveryOrder, EqualsTheReferenceOverPorts) {
+  Random random(107);
+  int32_t longer = 0;
+  for (int i = 0; i < 24; ++i) {
+    Chance it = draw(random, GetParam(), i % 2 == 0 ? Dispatch::Listed : Dispatch::Ready);
+    add_ports(random, it.cluster);
+    expect_same(it);
+    Chance alone = it;  // as if each message had its ports for itself
+    for (size_t from = 0; from < it.cluster.workers.size(); ++from) {
+      for (size_t to = 0; to < it.cluster.workers.size(); ++to) {
+        const std::pair ends(WorkerId{static_cast<int32_t>(from)},
+                             WorkerId{static_cast<int32_t>(to)});
+        alone.cluster.exceptions[ends] = it.cluster.link(ends.first, ends.second);
+      }
+    }
+    alone.cluster.ports.clear();
+    longer += price_of(alone.plan, alone.model, alone.cluster, alone.options).makespan <
+              price_of(it.plan, it.model, it.cluster, it.options).makespan;
+  }
+  EXPECT_GE(longer, 3);  // ports matter in these cases
+}
+
 // The simulator of lists against the one with a clock: the same times and peaks.
 TEST_P(EveryOrder, ListsWithAndWithoutAClock) {
   Random random(103);
   int compared = 0;
   for (int i = 0; i < 40; ++i) {
     Chance it = draw(random, GetParam(), Dispatch::Listed);
-    it.options.half_duplex = false;
+    it.cluster.half_duplex = false;
     it.options.update = i % 2 == 0;
     it.options.bytes = true;
     const auto program = Program::make(it.plan.schedule, keep_of(it.plan, it.options));

@@ -114,9 +114,84 @@ TEST(ClusterFile, ClassesOfDevices) {
   EXPECT_EQ(latency(cluster, 2, 0), 4);
 }
 
+// Two hosts with a port each, device 1 with a port of its own inside the first.
+constexpr char kPorts[] =
+    "\"duplex\": \"half\", \"ports\": ["
+    "{\"name\": \"host 0\", \"devices\": [2, 0, 1], \"bandwidth_gbps\": 3}, "
+    "{\"name\": \"host 1\", \"devices\": [3], \"bandwidth_gbps\": 4, \"duplex\": \"full\", "
+    "\"links\": \"leaving\"}, "
+    "{\"name\": \"card\", \"devices\": [1], \"bandwidth_gbps\": 2, \"duplex\": \"half\", "
+    "\"links\": \"all\"}]";
+
+TEST(ClusterFile, Ports) {
+  const Cluster cluster = read(cat("{\"devices\": 4, ", kTwo, ", ", kPorts, "}"));
+  EXPECT_TRUE(cluster.half_duplex);
+  ASSERT_EQ(cluster.ports.size(), 3U);
+  EXPECT_EQ(cluster.ports[0], (Port{"host 0", {{0}, {1}, {2}}, 3e9, false, false}));
+  EXPECT_EQ(cluster.ports[1], (Port{"host 1", {{3}}, 4e9, false, false}));
+  EXPECT_EQ(cluster.ports[2], (Port{"card", {{1}}, 2e9, true, true}));
+  // The rate of a message that has the ports for itself: the slowest of its link and of its ports.
+  EXPECT_EQ(rate(cluster, 0, 1), 2e9);
+  EXPECT_EQ(rate(cluster, 0, 2), 5e9);
+  EXPECT_EQ(rate(cluster, 0, 3), 3e9);
+  EXPECT_EQ(rate(cluster, 3, 1), 2e9);
+  const Cluster without = read(cat("{\"devices\": 4, ", kTwo, ", \"duplex\": \"full\"}"));
+  EXPECT_FALSE(without.half_duplex);
+  EXPECT_TRUE(without.ports.empty());
+}
+
+TEST(ClusterFile, RefusesWrongPorts) {
+  const std::string names = "name, devices, bandwidth_gbps, duplex, links";
+  const auto one = [](const std::string& rest) { return cat("[{\"name\": \"a\", ", rest, "}]"); };
+  const std::string range = "expected a number from 1e-09 to 1e+06 (gigabytes per second), found ";
+  const std::string right = "\"devices\": [0], \"bandwidth_gbps\": 1";
+  const std::vector<std::pair<std::string, std::string>> cases = {
+      {"{}", " ports: expected a list of at most 32768 ports, found an object"},
+      {"[1]", cat(" ports[0]: expected an object with the keys ", names, ", found 1")},
+      {"[{}]", cat(" ports[0]: the key name is missing; expected ", names)},
+      {one("\"devices\": [0], \"gigabytes\": 1"),
+       cat(" ports[0]: unknown key \"gigabytes\"; the keys are ", names)},
+      {"[{\"name\": \"\", \"devices\": [0], \"bandwidth_gbps\": 1}]",
+       " ports[0].name: expected a text of 1 to 100 bytes, found \"\""},
+      {one("\"devices\": [], \"bandwidth_gbps\": 1"),
+       " ports[0].devices: expected a list with the numbers of at least one device, found a list "
+       "of 0"},
+      {one("\"devices\": 0, \"bandwidth_gbps\": 1"),
+       " ports[0].devices: expected a list with the numbers of at least one device, found 0"},
+      {one("\"devices\": [0, 2], \"bandwidth_gbps\": 1"),
+       " ports[0].devices[1]: expected the number of a device, a whole number from 0 to 1, found "
+       "2"},
+      {one("\"devices\": [0.5], \"bandwidth_gbps\": 1"),
+       " ports[0].devices[0]: expected the number of a device, a whole number from 0 to 1, found "
+       "0.5"},
+      {one("\"devices\": [1, 0, 1], \"bandwidth_gbps\": 1"),
+       " ports[0].devices[2]: device 1 stands twice: leave one out"},
+      {one("\"devices\": [0], \"bandwidth_gbps\": 0"),
+       cat(" ports[0].bandwidth_gbps: ", range, "0")},
+      {one("\"devices\": [0], \"bandwidth_gbps\": -1"),
+       cat(" ports[0].bandwidth_gbps: ", range, "-1")},
+      {one("\"devices\": [0], \"bandwidth_gbps\": \"fast\""),
+       cat(" ports[0].bandwidth_gbps: ", range, "\"fast\"")},
+      {one(cat(right, ", \"duplex\": \"both\"")),
+       " ports[0].duplex: expected \"full\" or \"half\", found \"both\""},
+      {one(cat(right, ", \"links\": true")),
+       " ports[0].links: expected \"leaving\" or \"all\", found true"},
+      {cat("[{\"name\": \"a\", ", right, "}, {\"name\": \"a\", ", right, "}]"),
+       " ports[1].name: another port is called a, too: give each port its own name"},
+  };
+  for (const auto& [ports, sentence] : cases) {
+    EXPECT_EQ(refusal(cat("{\"devices\": 2, ", kTwo, ", \"ports\": ", ports, "}")), sentence)
+        << ports;
+  }
+  EXPECT_EQ(refusal(cat("{\"devices\": 2, ", kTwo, ", \"duplex\": 2}")),
+            " duplex: expected \"full\" or \"half\", found 2");
+}
+
 // Rates and latencies between all devices, and what else a file has.
 void expect_same(const Cluster& found, const Cluster& wanted) {
   ASSERT_EQ(found.workers.size(), wanted.workers.size());
+  EXPECT_EQ(found.ports, wanted.ports);
+  EXPECT_EQ(found.half_duplex, wanted.half_duplex);
   const auto count = static_cast<int32_t>(found.workers.size());
   for (int32_t i = 0; i < count; ++i) {
     const auto at = static_cast<size_t>(i);
@@ -135,6 +210,7 @@ TEST(ClusterFile, WhatIsWrittenIsReadBack) {
        {cat("{\"devices\": 5, ", kTwo, speeds, "}"),
         cat("{\"devices\": 5, ", kTwo, ", \"latency_ms\": {\"inside\": 0.25, \"between\": 2}}"),
         std::string("{\"devices\": 1, \"bandwidth_gbps\": [[0]]}"),
+        cat("{\"devices\": 4, ", kTwo, ", ", kPorts, "}"),
         std::string("{\"devices\": 4, \"place\": [2, 0, 1, 0], \"bandwidth_gbps\": [[8, 4, 2], "
                     "[4, 0, 1], [3, 1, null]], \"latency_ms\": 0.125}")}) {
     const Cluster cluster = read(text);
@@ -229,7 +305,8 @@ TEST(ClusterFile, RefusesWrongNumbers) {
 }
 
 TEST(ClusterFile, RefusesWrongForm) {
-  const std::string names = "devices, bandwidth_gbps, memory_bytes, speed, latency_ms, place";
+  const std::string names =
+      "devices, bandwidth_gbps, memory_bytes, speed, latency_ms, place, duplex, ports";
   const std::string form =
       ": expected a cluster as JSON, found text that is not JSON (is the file cut off, or is a "
       "number written in another form?)";
@@ -254,7 +331,7 @@ TEST(ClusterFile, RefusesWrongForm) {
       {cat("{\"devices\": 2, ", kTwo, "} x"), cat("1:79", form)},
       {"{\"devices\": 1e999}", " a number of the cluster is too large to be read"},
       {"{\"devices\": [[[[[[1]]]]]]}",
-       " expected a cluster, found lists or objects nested 4 times and more"},
+       " expected a cluster, found lists or objects nested 5 times and more"},
   };
   for (const auto& [text, sentence] : cases) EXPECT_EQ(refusal(text), sentence) << text;
   EXPECT_EQ(refusal(std::string(1'000'000, '[')), cat("1:1000001", form));

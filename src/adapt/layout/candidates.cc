@@ -205,7 +205,7 @@ class Programs {
     const std::vector<NamedOrder> orders = Orders(problem_).all();
     const double devices = problem_.device_count();
     pricer_.charge(devices * devices * static_cast<double>(1 + orders.size()) / kRatesPerBlock);
-    const size_t kinds = problem_.settings().half_duplex ? 2 : 4;
+    const size_t kinds = problem_.half_duplex() ? 2 : 4;
     const double sweeps = static_cast<double>(orders.size() * kinds);
     steps_ = steps_of(problem_, units_of(orders[0]), counts_for(orders[0]));
     const double left = std::max(0.0, until_ - pricer_.spent());

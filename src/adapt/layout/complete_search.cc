@@ -31,7 +31,7 @@ class AllDrafts {
         pricer_(pricer),
         left_to_make_(most) {
     loads_.micros = problem_.settings().micros;
-    loads_.half_duplex = problem_.settings().half_duplex;
+    loads_.half_duplex = problem_.half_duplex();
     for (int32_t kind = 0; kind < kinds_.count(); ++kind) {
       left_.push_back(static_cast<int32_t>(kinds_.devices(kind).size()));
       for (int32_t other = 0; other < kinds_.count(); ++other) {

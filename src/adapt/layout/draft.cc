@@ -162,7 +162,7 @@ std::vector<int32_t> DeviceKinds::last(const std::vector<KindCount>& counts) con
 Draft DraftTable::draft(const Layout& layout) const {
   Draft draft;
   draft.loads.micros = problem_->settings().micros;
-  draft.loads.half_duplex = problem_->settings().half_duplex;
+  draft.loads.half_duplex = problem_->half_duplex();
   for (int32_t kind = 0; kind < kinds_.count(); ++kind) {
     draft.idle.push_back({kind, static_cast<int32_t>(kinds_.devices(kind).size())});
   }

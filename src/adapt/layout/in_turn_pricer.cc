@@ -238,7 +238,6 @@ Duration InTurnPricer::lower_bound() const {
 PriceOptions InTurnPricer::pricing() const {
   PriceOptions options;
   options.lower_bound = false;
-  options.half_duplex = settings_.layout.half_duplex;
   return options;
 }
 

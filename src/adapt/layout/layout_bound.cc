@@ -235,7 +235,7 @@ class StageProgram {
         tracked_(tracked),
         updates_(problem.layers_have_updates()),
         micros_(problem.settings().micros),
-        half_duplex_(problem.settings().half_duplex) {
+        half_duplex_(problem.half_duplex()) {
     for (int32_t layer = 0; layer <= layers_; ++layer) cut_.push_back(problem.cut(layer));
     for (int32_t i = 0; i <= devices_; ++i) {
       first_state_.push_back(states_.size());

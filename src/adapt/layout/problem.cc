@@ -3,9 +3,12 @@
 #include <algorithm>
 #include <limits>
 #include <map>
+#include <numeric>
 #include <unordered_map>
+#include <utility>
 
 #include "base/check.h"
+#include "world/port_sides.h"
 
 namespace tenuto {
 
@@ -33,11 +36,45 @@ double slower(const Cluster& cluster, WorkerId one, WorkerId other) {
                   bytes_per_nanosecond(cluster.link(other, one)));
 }
 
+// With more classes than this, their rates would be a large table.
+constexpr size_t kMostClasses = 4'096;
+
+// The classes of the devices, by place and by ports; and the place of each of these classes.
+struct Classes {
+  std::vector<size_t> of, place;
+};
+
+Classes classes_with_ports(const Cluster& cluster, const std::vector<WorkerId>& workers,
+                           const std::vector<size_t>& places) {
+  std::vector<std::vector<size_t>> ports(cluster.workers.size());  // of each worker
+  for (size_t p = 0; p < cluster.ports.size(); ++p) {
+    for (const WorkerId device : cluster.ports[p].devices) {
+      ports[static_cast<size_t>(device.value)].push_back(p);
+    }
+  }
+  Classes classes;
+  std::map<std::pair<size_t, std::vector<size_t>>, size_t> numbers;
+  for (size_t i = 0; i < workers.size(); ++i) {
+    const std::pair kind(places[i], std::move(ports[static_cast<size_t>(workers[i].value)]));
+    const auto [found, fresh] = numbers.try_emplace(kind, numbers.size());
+    if (fresh) classes.place.push_back(places[i]);
+    classes.of.push_back(found->second);
+  }
+  return classes;
+}
+
+// Of the slower direction between two devices, in bytes per nanosecond.
+double rate_of_ports(const PortSides& ports, WorkerId one, WorkerId other) {
+  return std::min(bytes_per_nanosecond({{}, ports.rate(one, other)}),
+                  bytes_per_nanosecond({{}, ports.rate(other, one)}));
+}
+
 }  // namespace
 
 LayoutProblem::LayoutProblem(const Model& model, const Cluster& cluster,
                              const LayoutSettings& settings)
     : settings_(settings),
+      half_duplex_(cluster.half_duplex),
       step_(static_cast<double>(model.step.count())),
       pass_(static_cast<double>(model.op.count())) {
   CHECK(!model.layers.empty() && settings.micros >= 1, "a layout needs layers and micro-batches");
@@ -74,17 +111,45 @@ LayoutProblem::LayoutProblem(const Model& model, const Cluster& cluster,
     memory_is_limited_ = memory_is_limited_ || worker.memory.count != 0;
   }
   CHECK(!workers_.empty(), "a layout needs a live worker");
+  take_classes(cluster);
+  take_exceptions(cluster);
+}
+
+// Sets the classes and the rates between them. Two devices of a class are of one place and have the
+// same ports, so two pairs of the same classes have the same ports on their way.
+void LayoutProblem::take_classes(const Cluster& cluster) {
   class_ = classes_of(cluster, workers_);
   class_count_ = *std::max_element(class_.begin(), class_.end()) + 1;
-  rates_.assign(class_count_ * class_count_, kUnlimited);
-  for (size_t row = 0; row < class_count_ && !cluster.between.empty(); ++row) {
-    for (size_t column = 0; column < class_count_; ++column) {
-      rates_[row * class_count_ + column] =
-          std::min(bytes_per_nanosecond(cluster.between[row][column]),
-                   bytes_per_nanosecond(cluster.between[column][row]));
+  std::vector<size_t> place(class_count_);
+  std::iota(place.begin(), place.end(), size_t{0});
+  std::vector<WorkerId> first, second;  // of each class, as far as it has them
+  if (!cluster.ports.empty()) {
+    Classes classes = classes_with_ports(cluster, workers_, class_);
+    if (classes.place.size() <= kMostClasses) {
+      class_ = std::move(classes.of);
+      place = std::move(classes.place);
+      class_count_ = place.size();
+      first.resize(class_count_);
+      second.resize(class_count_);
+      for (size_t i = workers_.size(); i-- > 0;) {
+        second[class_[i]] = std::exchange(first[class_[i]], workers_[i]);
+      }
     }
   }
-  take_exceptions(cluster);
+  const PortSides ports(cluster);
+  rates_.assign(class_count_ * class_count_, kUnlimited);
+  for (size_t row = 0; row < class_count_; ++row) {
+    for (size_t column = 0; column < class_count_; ++column) {
+      double& rate = rates_[row * class_count_ + column];
+      if (!cluster.between.empty()) {
+        rate = std::min(bytes_per_nanosecond(cluster.between[place[row]][place[column]]),
+                        bytes_per_nanosecond(cluster.between[place[column]][place[row]]));
+      }
+      if (first.empty()) continue;
+      const WorkerId other = row == column ? second[row] : first[column];
+      if (other.value >= 0) rate = std::min(rate, rate_of_ports(ports, first[row], other));
+    }
+  }
 }
 
 void LayoutProblem::take_exceptions(const Cluster& cluster) {
@@ -239,7 +304,7 @@ double slowest_between(const LayoutProblem& problem, const std::vector<int32_t>&
 LayoutLoads row_split_loads(const LayoutProblem& problem, const Layout& layout) {
   LayoutLoads loads;
   loads.micros = problem.settings().micros;
-  loads.half_duplex = problem.settings().half_duplex;
+  loads.half_duplex = problem.half_duplex();
   std::vector<int32_t> before;
   for (const Stage& stage : layout) {
     const std::vector<int32_t> devices = devices_of(problem, stage);

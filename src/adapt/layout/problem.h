@@ -21,11 +21,10 @@ using Layout = std::vector<Stage>;
 
 // How a layout is used.
 struct LayoutSettings {
-  int32_t micros = 1;        // micro-batches of a step
-  bool half_duplex = false;  // both directions of a link share its rate
-  double state_share = 4;    // bytes of weights, gradient and optimizer state that a device keeps,
-                             // for each byte of parameters (Adam in float32: 4); for layers
-                             // without a value in `optimizer`
+  int32_t micros = 1;      // micro-batches of a step
+  double state_share = 4;  // bytes of weights, gradient and optimizer state that a device keeps,
+                           // for each byte of parameters (Adam in float32: 4); for layers
+                           // without a value in `optimizer`
   std::vector<std::optional<Bytes>> optimizer = {};  // see LayerChain; empty, or for each layer
 };
 
@@ -55,6 +54,8 @@ class LayoutProblem {
   int32_t device_count() const { return static_cast<int32_t>(workers_.size()); }
   // How the layout will be used.
   const LayoutSettings& settings() const { return settings_; }
+  // Both directions of a link share its rate.
+  bool half_duplex() const { return half_duplex_; }
 
   // The time of each forward and each backward of a stage besides that of its layers, on a device
   // of speed 1. Each replica takes it in full, also with split rows.
@@ -85,7 +86,8 @@ class LayoutProblem {
   double speed(int32_t device) const { return speed_[static_cast<size_t>(device)]; }
   // Infinite when unlimited.
   double memory(int32_t device) const { return memory_[static_cast<size_t>(device)]; }
-  // Between two different devices: of the slower direction; infinite when unlimited.
+  // Between two different devices: of the slower direction, at most that of each port on the way;
+  // infinite when unlimited. That several pairs of devices share a port is not in it.
   double rate(int32_t one, int32_t other) const {
     const size_t row = class_[static_cast<size_t>(one)],
                  column = class_[static_cast<size_t>(other)];
@@ -116,10 +118,12 @@ class LayoutProblem {
   static double between(const Sums& sums, Layers layers) {
     return sums[static_cast<size_t>(layers.end)] - sums[static_cast<size_t>(layers.first)];
   }
+  void take_classes(const Cluster& cluster);
   void take_exceptions(const Cluster& cluster);
   double rate_with_exceptions(int32_t one, int32_t other, double rate) const;
 
   LayoutSettings settings_;
+  bool half_duplex_ = false;
   double step_ = 0, pass_ = 0;
   bool has_constants_ = false;
   Sums forward_, backward_, update_, parameters_, stash_, state_;

@@ -54,7 +54,6 @@ class InTurnFigures {
     PriceOptions options;
     options.lower_bound = false;
     options.bytes = true;
-    options.half_duplex = report.problem.settings().half_duplex;
     auto priced = price(plan_, report.chain.model, *report.cluster, options);
     if (priced.ok()) price_ = std::move(priced).value();
   }
@@ -126,7 +125,7 @@ class InTurnFigures {
       Traffic& all = traffic_[at(boundary)];
       all.least = all.any() ? std::min(all.least, time) : time;
       // With half duplex, the messages of both directions share the link, and both take as long.
-      const double ways = report_.problem.settings().half_duplex ? 2 : 1;
+      const double ways = report_.problem.half_duplex() ? 2 : 1;
       all.busy = std::max(all.busy, ways * busy * static_cast<double>(count));
       if (all.any() && time <= all.most) continue;
       all.most = time;

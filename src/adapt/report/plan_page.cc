@@ -134,8 +134,8 @@ class PageWriter {
     return cat(counted(devices, "device"), " in ", counted(places, "place"),
                places > 1 ? cat(", ", rate_text(topology_.between_all()), " between places")
                           : std::string(),
-               report_.problem.settings().half_duplex ? "; both directions of a link share its rate"
-                                                      : "; a rate is that of the slower direction");
+               report_.problem.half_duplex() ? "; both directions of a link share its rate"
+                                             : "; a rate is that of the slower direction");
   }
 
   void write_facts(const std::vector<Fact>& facts) {

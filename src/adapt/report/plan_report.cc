@@ -95,6 +95,20 @@ std::string shape_text(const Layout& layout) {
   return cat(text, layout.size() > kMost ? ", ..." : "", one ? " device" : " devices");
 }
 
+// "host 0 (devices 0-3, 12.5 GB/s), host 1 (devices 4-7, 12.5 GB/s)".
+std::string ports_text(const std::vector<Port>& ports) {
+  constexpr size_t kMost = 8;
+  std::string text;
+  for (size_t i = 0; i < std::min(ports.size(), kMost); ++i) {
+    const Port& port = ports[i];
+    text +=
+        cat(i == 0 ? "" : ", ", port.name, port.devices.size() == 1 ? " (device " : " (devices ",
+            ranges_text(numbers_of(port.devices)), ", ", port.bytes_per_second / 1e9, " GB/s",
+            port.half_duplex ? " in both directions together)" : ")");
+  }
+  return cat(text, ports.size() > kMost ? cat(" and ", ports.size() - kMost, " more") : "");
+}
+
 Json stages_json(const PlanReport& report, const PricedLayout& layout) {
   Json stages = Json::array();
   for (size_t n = 0; n < layout.layout.size(); ++n) {
@@ -202,6 +216,11 @@ std::vector<Fact> facts_of(const PlanReport& report) {
       {"bubble", percent(bubble_fraction(best))}};
   for (Fact& fact : recomputing_facts(best.layout)) facts.push_back(std::move(fact));
   if (!idle.empty()) facts.push_back({"idle", cat("devices ", ranges_text(idle))});
+  if (report.cluster && !report.cluster->ports.empty()) {
+    facts.push_back({"ports", cat(ports_text(report.cluster->ports),
+                                  "; here each two devices have them for themselves, in turn all "
+                                  "messages share them")});
+  }
   if (!search.how.empty()) {
     facts.push_back(
         {"found by", cat(search.how, "; ", search.priced,

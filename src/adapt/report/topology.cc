@@ -58,8 +58,7 @@ void Topology::make_units(const Cluster& cluster) {
   const auto count = static_cast<size_t>(problem_->device_count());
   std::vector<int32_t> key(count);  // devices with the same key are one unit
   for (size_t device = 0; device < count; ++device) {
-    const WorkerId worker = problem_->worker(static_cast<int32_t>(device));
-    key[device] = cluster.place.empty() ? 0 : cluster.place[static_cast<size_t>(worker.value)];
+    key[device] = static_cast<int32_t>(problem_->class_of(static_cast<int32_t>(device)));
   }
   if (!cluster.exceptions.empty()) {
     std::iota(key.begin(), key.end(), 0);

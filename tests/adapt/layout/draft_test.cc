@@ -105,12 +105,29 @@ PlannedChain scattered_chain(Random& random, int32_t devices) {
   return chain;
 }
 
+// Cards of single devices, and hosts.
+void add_ports(Random& random, Cluster& cluster) {
+  const auto devices = static_cast<int64_t>(cluster.workers.size());
+  for (int64_t i = random.below(8); i >= 0; --i) {
+    Port port;
+    const int64_t first = random.below(devices), most = random.below(2) == 0 ? 1 : devices - first;
+    for (int64_t k = random.below(most); k >= 0; --k) {
+      port.devices.push_back({static_cast<int32_t>(first + k)});
+    }
+    std::reverse(port.devices.begin(), port.devices.end());
+    port.bytes_per_second = static_cast<double>(1 + random.below(6)) * 4e8;
+    port.inside = random.below(3) == 0;
+    cluster.ports.push_back(std::move(port));
+  }
+}
+
 TEST(LayoutProblem, SlowestRatesAgreeWithAllPairs) {
   for (uint64_t seed = 0; seed < 40; ++seed) {
     SCOPED_TRACE(cat("seed ", seed));
     Random random(mix(5, seed));
     const auto devices = static_cast<int32_t>(2 + random.below(150));
-    const PlannedChain chain = scattered_chain(random, devices);
+    PlannedChain chain = scattered_chain(random, devices);
+    if (seed % 2 == 1) add_ports(random, chain.cluster);
     const LayoutProblem problem = problem_of(chain);
     std::vector<int32_t> sets[2];
     std::vector<double> rates;

@@ -140,7 +140,7 @@ class Listing {
     Candidate candidate;
     candidate.layout = layout_;
     candidate.loads.micros = settings_.micros;
-    candidate.loads.half_duplex = settings_.half_duplex;
+    candidate.loads.half_duplex = cluster_.half_duplex;
     for (size_t n = 0; n < layout_.size(); ++n) {
       candidate.loads.stages.push_back(load_of(model_, cluster_, layout_[n]));
       if (n > 0) {

@@ -63,9 +63,9 @@ PlannedChain random_chain(uint64_t seed, bool half_duplex) {
   const int32_t layer_count = whole_between(random, 3, half_duplex ? 5 : 6),
                 device_count = whole_between(random, 2, half_duplex ? 3 : 4);
   chain.settings.micros = whole_between(random, 2, half_duplex ? 3 : 4);
-  chain.settings.half_duplex = half_duplex;
   for (int32_t l = 0; l < layer_count; ++l) chain.model.layers.push_back(random_layer(random));
   chain.cluster = random_cluster(random, device_count);
+  chain.cluster.half_duplex = half_duplex;
   return chain;
 }
 

@@ -60,7 +60,7 @@ PlannedChain random_problem(uint64_t seed, Sizes sizes, bool half_duplex) {
   chain.cluster.workers[0].alive = true;
   chain.cluster.exceptions[{WorkerId{0}, WorkerId{sizes.devices - 1}}].bytes_per_second = 0.5e9;
   chain.settings.micros = sizes.micros;
-  chain.settings.half_duplex = half_duplex;
+  chain.cluster.half_duplex = half_duplex;
   return chain;
 }
 
