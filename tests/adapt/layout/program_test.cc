@@ -33,7 +33,7 @@ struct Traits {
 struct Ordered {
   Ordered(const Model& model, const Cluster& cluster, int32_t micros, DeviceOrder order,
           int32_t unit, std::vector<int32_t> counts)
-      : problem(model, cluster, {micros, false, kStateShare}),
+      : problem(model, cluster, {micros, kStateShare}),
         units(problem, std::move(order), unit, std::move(counts)) {}
   Ordered(const Ordered&) = delete;
 
