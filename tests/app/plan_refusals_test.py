@@ -63,7 +63,7 @@ MODELS = [
 CLUSTERS = [
     ("empty", "", "in/empty: expected a cluster as JSON, found an empty file"),
     ("no-devices", "{}", "in/no-devices: the key devices is missing; expected devices, "
-     "bandwidth_gbps, memory_bytes, speed, latency_ms, place"),
+     "bandwidth_gbps, memory_bytes, speed, latency_ms, place, duplex, ports"),
     ("none", cluster("[]", 0), "in/none: devices: expected a whole number from 1 to 16384, found "
      "0"),
     ("ragged", cluster("[[0, 1], [1]]"), "in/ragged: bandwidth_gbps[1]: expected a list of 2 "
