@@ -90,6 +90,7 @@ bool WorkerTurn::on(const ConversationOver& over) {
 // While a step runs, a lost peer is reported when the step has ended; before the run begins, a peer
 // that cannot be connected to is an error of its own.
 bool WorkerTurn::on(const LostPeer& lost) {
+  if (lost.epoch != s_.report.epoch) return false;
   if (s_.situation == WorkerSituation::Connecting && !s_.report.connected) return false;
   if (contains(s_.report.lost_peers, lost.peer)) return false;
   s_.report.lost_peers.push_back(lost.peer);
@@ -120,6 +121,7 @@ bool WorkerTurn::on(const Idle&) {
 }
 
 bool WorkerTurn::on(const Connected& done) {
+  if (done.epoch != s_.report.epoch) return false;
   s_.calling.erase(done.peer);
   if (done.status.ok()) {
     s_.connected.insert(done.peer);

@@ -38,9 +38,11 @@ struct Heard {
 struct ConversationOver {
   Error why;
 };
-// A peer is lost. `message`: how, if a step was running.
+// A peer is lost. `epoch`: of the transport that says so, as one that has ended may have said it
+// before. `message`: how, if a step was running.
 struct LostPeer {
   WorkerId peer;
+  int64_t epoch = 0;
   std::string message = {};
 };
 // Nothing has happened for a while.
@@ -63,9 +65,10 @@ struct Renewed {
   std::string address;
   std::vector<StepInventory> held;
 };
-// The outcome of Connect.
+// The outcome of Connect. `epoch`: of the transport.
 struct Connected {
   WorkerId peer;
+  int64_t epoch = 0;
   Status status = ok();
 };
 // The outcome of Probe.

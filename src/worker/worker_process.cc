@@ -117,10 +117,10 @@ void WorkerProcess::wait() {
 void WorkerProcess::note(const Done& done) {
   if (transfers_.note(done, monotonic_clock().now())) return move_transfers(ok());
   if (const auto call = calls_.find(done.ticket); call != calls_.end()) {
-    outcomes_.push_back(Connected{call->second, done.status});
+    outcomes_.push_back(Connected{call->second, wire_epoch_, done.status});
     calls_.erase(call);
   } else if (done.ticket == kNoTicket && done.peer.value >= 0) {
-    outcomes_.push_back(LostPeer{done.peer});
+    outcomes_.push_back(LostPeer{done.peer, wire_epoch_});
   }
 }
 
@@ -182,6 +182,7 @@ Status WorkerProcess::make_wire(const Job& job, int64_t epoch) {
   Result<WorkerWire> wire = make_worker_wire(job, hello, mailbox_, device_, {tls_, workers_here_});
   if (!wire.ok()) return wire.error();
   transport_ = std::move(wire.value().transport);
+  wire_epoch_ = epoch;
   faulty_ = wire.value().faulty;
   staged_ = wire.value().staged;
   path_rule_ = wire.value().paths;
@@ -217,7 +218,7 @@ void WorkerProcess::execute(const RenewTransport& renew) {
 void WorkerProcess::execute(const Connect& connect) {
   const Ticket ticket = fresh_ticket();
   const Status begun = transport_->connect(connect.peer, {connect.address}, ticket);
-  if (!begun.ok()) return outcomes_.push_back(Connected{connect.peer, begun});
+  if (!begun.ok()) return outcomes_.push_back(Connected{connect.peer, wire_epoch_, begun});
   calls_.emplace(ticket, connect.peer);
 }
 

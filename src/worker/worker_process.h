@@ -114,6 +114,7 @@ class WorkerProcess {
       transfers_;  // must outlive the transport, as the mailbox must outlive all of these
   WorkerCompute compute_;
   std::unique_ptr<Transport> transport_;
+  int64_t wire_epoch_ = 0;             // of the transport
   FaultyTransport* faulty_ = nullptr;  // see WorkerWire
   StagedTransport* staged_ = nullptr;  // the transport, when the device has memory of its own
   std::map<Ticket, WorkerId> calls_;   // connections that are being made

@@ -163,7 +163,7 @@ Standing WorkerProcess::Watch::standing(int64_t) {
 }
 
 void WorkerProcess::Watch::lost(WorkerId peer, const Error& error) {
-  process_.decide(LostPeer{peer, cat(process_.name(), ": ", error.message)});
+  process_.decide(LostPeer{peer, process_.wire_epoch_, cat(process_.name(), ": ", error.message)});
 }
 
 void WorkerProcess::Watch::ended(int64_t count) {

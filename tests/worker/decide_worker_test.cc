@@ -65,8 +65,8 @@ class Story {
     feed(Prepared{ok(), job, "a"});
     version = 0;
     feed(DeviceMade{ok(), true});
-    feed(Connected{{1}});
-    feed(Connected{{2}});
+    feed(Connected{{1}, 1});
+    feed(Connected{{2}, 1});
     feed(Loaded{});
   }
   // Up to the first step.
@@ -104,8 +104,8 @@ TEST(DecideWorker, PreparesConnectsAndLoads) {
             "say worker 0: stage 0 of job small, process 7\n"
             "connect to 1 at b\n"
             "connect to 2 at c\n");
-  EXPECT_EQ(story.feed(Connected{{2}}), "");
-  EXPECT_EQ(story.feed(Connected{{1}}), "load version 0 from 0 shards\n");
+  EXPECT_EQ(story.feed(Connected{{2}, 1}), "");
+  EXPECT_EQ(story.feed(Connected{{1}, 1}), "load version 0 from 0 shards\n");
   EXPECT_EQ(story.feed(Loaded{}), "tell frozen epoch 1 version 0 plan 1 connected\n");
   EXPECT_EQ(story.feed(Idle{}), "");
 }
@@ -140,7 +140,7 @@ TEST(DecideWorker, APeerDiesAndTheStepIsUndone) {
   story.begin_running();
   story.step();  // version 1: not every member has taken this step
   story.feed(TransferMoved{ok(), true});
-  EXPECT_EQ(story.feed(LostPeer{{2}, "worker 0: worker 2 is lost"}),
+  EXPECT_EQ(story.feed(LostPeer{{2}, 1, "worker 0: worker 2 is lost"}),
             "say worker 0: worker 2 is lost\n");
   EXPECT_EQ(story.feed(StepEnded{Error{Code::Disconnected, Reach::Worker, "the step is over"}}),
             "say the step is over\n"
@@ -162,7 +162,7 @@ TEST(DecideWorker, APeerDiesAndTheStepIsUndone) {
   EXPECT_EQ(story.feed(Undone{}),
             "tell running epoch 2 version 0 plan 1 connected\n"
             "connect to 1 at b2\n");
-  EXPECT_EQ(story.feed(Connected{{1}}), "") << "the plan of this test still has worker 2";
+  EXPECT_EQ(story.feed(Connected{{1}, 2}), "") << "the plan of this test still has worker 2";
 }
 
 TEST(DecideWorker, ANewEpochAbandonsTheRunningStep) {
@@ -178,6 +178,26 @@ TEST(DecideWorker, ANewEpochAbandonsTheRunningStep) {
             "renew transport for epoch 2\n");
 }
 
+// A peer that enters an epoch closes its transport, which the others may notice before they hear of
+// the epoch themselves, and take up after they have.
+TEST(DecideWorker, WhatAnEarlierTransportHasSaidDoesNotCount) {
+  Story story;
+  story.begin_running();
+  story.told.directive.epoch = 2;
+  story.told.directive.phase = Phase::Frozen;
+  story.told.addresses = {"", "", "", ""};
+  story.hear();
+  EXPECT_EQ(story.feed(StepEnded{Error{Code::Cancelled, Reach::Call, "abandoned"}}),
+            "renew transport for epoch 2\n");
+  EXPECT_EQ(story.feed(LostPeer{{2}, 1}), "");
+  EXPECT_EQ(story.feed(Connected{{2}, 1}), "");
+  EXPECT_EQ(story.feed(Renewed{ok(), "a2", {}}),
+            "tell frozen epoch 2 version 0 plan 1 connected\n");
+  EXPECT_EQ(story.feed(LostPeer{{2}, 1}), "");
+  EXPECT_EQ(story.feed(LostPeer{{2}, 2}),
+            "tell frozen epoch 2 version 0 plan 1 connected lost 2\n");
+}
+
 TEST(DecideWorker, APeerWhoseHostDoesNotAnswerIsLost) {
   Story story;
   story.begin_running();
@@ -191,7 +211,7 @@ TEST(DecideWorker, APeerWhoseHostDoesNotAnswerIsLost) {
             "tell running epoch 1 version 2 plan 1 connected step 0 step 1\n"
             "connect to 1 at b\n"
             "connect to 2 at c\n");
-  story.feed(Connected{{1}});
+  story.feed(Connected{{1}, 1});
   story.now = std::chrono::seconds(4);
   EXPECT_EQ(story.feed(Idle{}), "probe 2 at c\n");
   EXPECT_EQ(story.feed(Probed{{2}, "c", false}), "");
