@@ -28,7 +28,8 @@ Duration Engine::look_pause() const { return std::min(settings_.mend_limit / kLo
 
 // Bytes are on their way to the peer.
 void Engine::watch(WorkerId id, Peer& peer, Duration now) {
-  peer.watch.emplace().answered = now;
+  peer.watch = Watch{};
+  peer.watch->answered = now;
   if (watched_.empty()) next_look_ = now + look_pause();
   watched_.insert(id);
 }
