@@ -53,8 +53,8 @@ Tls trusting(const Tls& other, Tls one) {
   return one;
 }
 
-constexpr Validity kExpired{std::chrono::hours(-2), std::chrono::hours(-1), ""};
-constexpr Validity kNotYet{std::chrono::hours(1), std::chrono::hours(2), ""};
+const Validity kExpired{std::chrono::hours(-2), std::chrono::hours(-1), ""};
+const Validity kNotYet{std::chrono::hours(1), std::chrono::hours(2), ""};
 
 TEST(TcpTls, CertificatesThatNobodyWouldAcceptAreRefusedAtOnce) {
   const TestAuthority ours, theirs(KeyKind::Ed25519, "another authority");
