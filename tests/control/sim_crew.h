@@ -164,7 +164,7 @@ class SimCrew {
       if (!links.is_cut(worker, static_cast<size_t>(peer.value))) continue;
       if (contains(of.state.report.lost_peers, peer)) continue;
       const bool steps = of.state.situation == WorkerSituation::Stepping;
-      feed(worker, LostPeer{peer, "lost"});
+      feed(worker, LostPeer{peer, of.transport, "lost"});
       if (steps) end(worker, StepEnded{Error{Code::Disconnected, Reach::Worker, "lost"}});
       return true;
     }
@@ -184,7 +184,7 @@ class SimCrew {
       }
       const WorkerId other = peer;
       of.calls.erase(other);
-      feed(worker, Connected{other, status});
+      feed(worker, Connected{other, of.transport, status});
       return true;
     }
     return false;
