@@ -18,7 +18,7 @@ namespace tenuto {
 // idle between its first forward and its first backward, and between its last backward and its next
 // forward.
 //
-// A link carries the messages of one route one at a time, and a side of a port all messages that
+// A link carries one message of a route at a time, and each side of a port one message of all that
 // pass it. The bounds ignore reductions, that several routes may share a link, and, if steps
 // overlap, that they share ports.
 //

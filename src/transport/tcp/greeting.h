@@ -5,11 +5,11 @@
 //   dialler  -> listener  Hello      a nonce of its own, who it is, what it wants, a proof
 //   listener -> dialler   Welcome    who it is, a proof; or Refusal: the reason, a proof
 //
-// A proof is the HMAC-SHA-256, keyed by the job's token, of both nonces, of all that the message
-// says and of the secret of an encrypted connection; that of the answer is also of the dialler's
-// proof. So the token never travels, and what was
-// recorded on one connection is worth nothing on another. A dialler whose proof is wrong gets one
-// fixed answer, Stranger, whatever else it says. What it says is kept in a buffer of a fixed size.
+// A proof is an HMAC-SHA-256, whose key is the job's token. It covers both nonces, the whole
+// message and, if the connection is encrypted, a secret of this connection. The listener's proof
+// also covers the dialler's proof. So the token never travels, and a recording of one connection is
+// worth nothing on another. A dialler whose proof is wrong gets one fixed answer, Stranger,
+// whatever else it says. What it says is kept in a buffer of a fixed size.
 #pragma once
 
 #include <array>

@@ -58,13 +58,13 @@ struct TcpSettings {
   // encrypted. Null: they are not. All workers of a job have them, or none has.
   std::shared_ptr<const Tls> tls;
   WireProgress progress = WireProgress::Thread;
-  // How many workers of the job this host has, for WireProgress::Auto. Whoever learns it writes it
-  // there. Null: this worker is the only one.
+  // How many workers of the job run on this host, for WireProgress::Auto. The caller may change the
+  // number while the wire runs. Null: this worker is the only one.
   std::shared_ptr<const std::atomic<int32_t>> workers_here;
 };
 
-// How long a host may be silent while nothing is on its way to it, until its connection breaks:
-// most of mend_limit, so that the rest is left for a new connection.
+// While nothing is on its way to a host: how long it may be silent until its connection counts as
+// broken. This is three quarters of mend_limit; the last quarter is for a new connection.
 inline Duration silence_before_break(const TcpSettings& settings) {
   return settings.mend_limit / 4 * 3;
 }
