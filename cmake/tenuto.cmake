@@ -117,10 +117,8 @@ function(tenuto_test name)
   endif()
   add_executable(${name} ${arg_SOURCES})
   list(TRANSFORM arg_LINKS PREPEND tenuto_)
-  target_link_libraries(${name} PRIVATE tenuto_options ${arg_LINKS} ${arg_EXTERNAL} GTest::gtest
-                        GTest::gtest_main)
-  target_compile_definitions(${name} PRIVATE TENUTO_SOURCE_DIR="${CMAKE_SOURCE_DIR}"
-                             TENUTO_BINARY_DIR="${CMAKE_BINARY_DIR}")
+  target_link_libraries(${name} PRIVATE tenuto_options ${arg_LINKS} ${arg_EXTERNAL} source_tree
+                        GTest::gtest GTest::gtest_main)
   if(TENUTO_SANITIZE AND NOT "torch" IN_LIST arg_LABELS)
     target_precompile_headers(${name} REUSE_FROM tenuto_test_headers)
   endif()

@@ -5,12 +5,14 @@
 #include <cstdlib>
 #include <string>
 
+#include "source_tree.h"
+
 namespace tenuto {
 
 // The path of one file: below TENUTO_DATA, or else in shared/data beside the project.
 inline std::string shared_data(const std::string& name) {
   const char* place = std::getenv("TENUTO_DATA");
-  return std::string(place == nullptr ? TENUTO_SOURCE_DIR "/../shared/data" : place) + "/" + name;
+  return std::string(place == nullptr ? source_tree() + "/../shared/data" : place) + "/" + name;
 }
 
 }  // namespace tenuto

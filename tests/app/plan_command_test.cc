@@ -16,12 +16,16 @@
 #include "base/text.h"
 #include "ir/golden.h"
 #include "ir/text.h"
+#include "source_tree.h"
 #include "world/load.h"
 
 namespace tenuto {
 namespace {
 
-constexpr char kExamples[] = TENUTO_SOURCE_DIR "/examples/planner/";
+// The path of one of the planner's examples.
+std::string example(const std::string& name) {
+  return source_tree() + "/examples/planner/" + name;
+}
 
 // Two layers that take 3 ms each, and send 1 ms to each other over a link of 1 GB/s.
 class PlanCommand : public testing::Test {
@@ -149,8 +153,8 @@ TEST_F(PlanCommand, EveryPlannerHasALayout) {
 TEST_F(PlanCommand, WritesAPlanThatIsPricedAsItSays) {
   const Scratch file("trained.json", "");
   PlanOptions both;
-  both.chain = std::string(kExamples) + "gpt.chain";
-  both.cluster = std::string(kExamples) + "two-nodes.json";
+  both.chain = example("gpt.chain");
+  both.cluster = example("two-nodes.json");
   both.cut.micros = 16;
   both.plan = file.path();
   const Json plan = planned(both)["plan"];
@@ -527,8 +531,8 @@ TEST(PlanFlags, AreReadStrictly) {
 // The example of docs/planning.md.
 TEST(PlanExample, CoversTheModel) {
   PlanOptions options;
-  options.chain = std::string(kExamples) + "gpt.chain";
-  options.cluster = std::string(kExamples) + "two-nodes.json";
+  options.chain = example("gpt.chain");
+  options.cluster = example("two-nodes.json");
   options.cut.micros = 16;
   const Json tree = planned(options);
   int next = 0;

@@ -8,11 +8,13 @@
 #include <sstream>
 #include <string>
 
+#include "source_tree.h"
+
 namespace tenuto {
 
 // Expects that the file `name` below tests/ holds exactly `text`.
 inline void expect_golden(const std::string& name, const std::string& text) {
-  const std::string path = std::string(TENUTO_SOURCE_DIR) + "/tests/" + name;
+  const std::string path = source_tree() + "/tests/" + name;
   if (std::getenv("UPDATE_GOLDEN") != nullptr) {
     std::ofstream(path) << text;
     return;

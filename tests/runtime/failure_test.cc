@@ -10,6 +10,7 @@
 #include <thread>
 
 #include "plan/routed.h"
+#include "source_tree.h"
 #include "test_cluster.h"
 #include "trap.h"
 
@@ -225,7 +226,7 @@ TEST(Failure, AStepIsAbandonedBeforeItBegins) {
 }
 
 void expect_golden(const std::string& name, const std::string& text) {
-  const std::string path = std::string(TENUTO_SOURCE_DIR) + "/tests/runtime/golden/" + name;
+  const std::string path = source_tree() + "/tests/runtime/golden/" + name;
   if (std::getenv("UPDATE_GOLDEN") != nullptr) {
     std::ofstream(path) << text << "\n";
     return;

@@ -11,6 +11,7 @@
 
 #include "base/random.h"
 #include "base/text.h"
+#include "source_tree.h"
 #include "world/cluster.h"
 #include "world/fault.h"
 #include "world/fit.h"
@@ -448,7 +449,7 @@ TEST(Keys, AreUniqueAndDescribed) {
 }
 
 TEST(Keys, AreAllInTheDocument) {
-  std::ifstream file(TENUTO_SOURCE_DIR "/docs/formats.md");
+  std::ifstream file(source_tree() + "/docs/formats.md");
   const std::string text{std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
   Job job;
   for (const Key& key : job_keys()) {
