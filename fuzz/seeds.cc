@@ -103,7 +103,7 @@ int report_seeds(const fs::path& folder) {
   bool written = put(folder / "report" / "first", to_wire(report).SerializeAsString());
   StepSummary step{.step = 0, .start_ns = 1000, .finish_ns = 5000};
   step.losses = {{{0}, 1.5}, {{1}, 2.5}};
-  step.evaluation = {{0, 3.5}};
+  step.evaluation = {{{0}, 3.5}};
   step.gradient_norm = 0.5;
   step.sample = {
       {1}, 0, {{.from = {0}, .to = {1}, .messages = 2}}, {{{1}, {1}, OpKind::Forward, 2}}};

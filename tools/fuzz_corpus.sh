@@ -6,7 +6,7 @@ set -euo pipefail
 seeds_program=$(readlink -f "${1:?expected the path of fuzz_seeds}")
 shift
 cd "$(dirname "$(readlink -f "$0")")/.."
-build=${TENUTO_FUZZ_BUILD:-build/fuzz}
+build=${TENUTO_FUZZ_BUILD:-build/asan}
 names=("$@")
 [ ${#names[@]} -gt 0 ] || names=($(cd fuzz && ls *_fuzz.cc | sed 's/_fuzz.cc$//'))
 work=$(mktemp -d)
@@ -17,14 +17,14 @@ mkdir -p "$work/seeds/job"
 for job in examples/*.toml; do cp "$job" "$work/seeds/job/$(basename "$job" .toml)-example"; done
 for name in "${names[@]}"; do
   stored=fuzz/corpus/$name
-  mkdir -p "$stored" "$work/kept" "$work/new" "$work/seeds/$name" "$build/corpus/$name"
+  mkdir -p "$stored" "$work/kept" "$work/new" "$work/seeds/$name" "build/fuzz/corpus/$name"
   # Files whose name is no hash were put there for a reason and stay. The rest is chosen anew.
   find "$stored" -type f | while read -r file; do
     [[ $(basename "$file") =~ ^[0-9a-f]{40}$ ]] && mv "$file" "$work/new" || cp "$file" "$work/kept"
   done
   cp "$work/seeds/$name"/* "$work/kept" 2>/dev/null || true
   "$build/fuzz/${name}_fuzz" -set_cover_merge=1 -use_counters=0 -max_len=4096 \
-    -rss_limit_mb=2048 -timeout=10 "$work/kept" "$work/new" "$build/corpus/$name" \
+    -rss_limit_mb=2048 -timeout=10 "$work/kept" "$work/new" "build/fuzz/corpus/$name" \
     >"$work/log" 2>&1 || {
     tail -n 40 "$work/log" >&2
     exit 1

@@ -23,9 +23,7 @@ namespace tenuto {
 namespace {
 
 // The path of one of the planner's examples.
-std::string example(const std::string& name) {
-  return source_tree() + "/examples/planner/" + name;
-}
+std::string example(const std::string& name) { return source_tree() + "/examples/planner/" + name; }
 
 // Two layers that take 3 ms each, and send 1 ms to each other over a link of 1 GB/s.
 class PlanCommand : public testing::Test {

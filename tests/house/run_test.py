@@ -191,7 +191,7 @@ class Run(unittest.TestCase):
 
     def fuzzer(self, name, script):
         """Writes a fuzzer before the build, because the fake ninja builds none."""
-        folder = os.path.join(self.root, "build", "fuzz", "fuzz")
+        folder = os.path.join(self.root, "build", "asan", "fuzz")
         os.makedirs(folder, exist_ok=True)
         os.makedirs(os.path.join(self.root, "fuzz"), exist_ok=True)
         open(os.path.join(self.root, "fuzz", f"{name}_fuzz.cc"), "w").close()
@@ -206,7 +206,7 @@ class Run(unittest.TestCase):
         self.assertIn("it broke", done.stderr)
         self.assertIn("first ended with 77; the input is in build/fuzz/findings/first", done.stderr)
         self.assertRegex(done.stdout, r"second +12 inputs")
-        self.assertIn("cmake --preset fuzz -DTENUTO_PYTHON=none", log)
+        self.assertIn("cmake --preset asan", log)
         self.assertRegex(log, r"second -max_total_time=5 [^\n]* build/fuzz/corpus/second")
         done, log = self.call("fuzz", "5", "second")
         self.assertEqual(0, done.returncode, done.stderr)
