@@ -42,11 +42,12 @@ int plan_seeds(const fs::path& folder) {
       shape.stages = 2;
       shape.layers = 4;
       shape.pipelines = wide ? 2 : 1;
-      shape.micros = 2;
+      shape.micros = 4;
       shape.order = card.name;
       shape.split_backward = card.splits_backward;
       shape.dispatch = wide ? Dispatch::Ready : Dispatch::Listed;
-      shape.tied = wide;
+      // No tied head where the first and the last stage are on one worker: make_plan refuses it.
+      shape.tied = wide && card.placement != Placement::V;
       shape.evaluation_micros = wide ? 1 : 0;
       const auto plan = make_plan(shape);
       if (!plan.ok()) return fault(card.name + ": " + plan.error().message);
