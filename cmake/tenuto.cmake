@@ -122,8 +122,6 @@ function(tenuto_test name)
   if(TENUTO_SANITIZE AND NOT "torch" IN_LIST arg_LABELS)
     target_precompile_headers(${name} REUSE_FROM tenuto_test_headers)
   endif()
-  # As under g++: tests write {1, 2.0} for a number of its own type and a loss.
-  target_compile_options(${name} PRIVATE $<$<CXX_COMPILER_ID:Clang>:-Wno-missing-braces>)
   # A test's own code is compiled more often than it is waited for.
   target_compile_options(${name} PRIVATE $<$<CONFIG:Release>:-O1>)
   if("threads" IN_LIST arg_LABELS)

@@ -246,7 +246,7 @@ TEST(Decide, AStepWithoutAllItsLossesIsNotCommitted) {
       run.reports[i].version = 3;
       run.reports[i].steps = {{.step = 2, .broken_off = passes && i == 3}};
       if (i == 1 || (passes && i == 3)) {
-        run.reports[i].steps[0].losses = {{static_cast<int32_t>(i / 2), 2.0}};
+        run.reports[i].steps[0].losses = {{{static_cast<int32_t>(i / 2)}, 2.0}};
       }
       run.report(i);
     }
@@ -363,7 +363,7 @@ TEST(Decide, ANanLossEndsTheRunBeforeItsStep) {
     Play run;
     run.connect();
     run.advance_to(2);
-    StepSummary summary{.step = 2, .losses = {{0, std::nan("")}}, .finite = !skipped};
+    StepSummary summary{.step = 2, .losses = {{{0}, std::nan("")}}, .finite = !skipped};
     run.reports[1].steps = {summary};
     run.reports[1].version = 3;
     run.report(1);

@@ -93,7 +93,7 @@ class Story : public Survival {
     const auto self = static_cast<int32_t>(i);
     Report& of = reports[i];
     StepSummary summary{.step = of.version, .start_ns = 1, .finish_ns = 2};
-    for (int32_t micro = 0; micro < 2; ++micro) summary.losses.push_back({micro, 3.0});
+    for (int32_t micro = 0; micro < 2; ++micro) summary.losses.push_back({{micro}, 3.0});
     summary.sample = {{self}, summary.step, {}, {}};
     const Duration way = i < 2 ? delay : kMillisecond;
     const WorkerId peer{self % 2 == 0 ? self + 1 : self - 1};

@@ -95,7 +95,7 @@ class Play {
     Report& of = reports[i];
     StepSummary summary{.step = of.version, .start_ns = 100, .finish_ns = 100 + int64_t(i)};
     if (i % 2 == 1) {
-      summary.losses = {{static_cast<int32_t>(i / 2), 2.0 + static_cast<double>(i)}};
+      summary.losses = {{{static_cast<int32_t>(i / 2)}, 2.0 + static_cast<double>(i)}};
       summary.learning_rate = 0.5;
     }
     of.steps = {summary};

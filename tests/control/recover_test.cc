@@ -271,7 +271,7 @@ TEST(Recover, C5AStepWithLostResultsIsRepeated) {
     if (what != "a loss") run.take(3);
     run.die();
     for (size_t i = 0; i < 3; ++i) run.reports[i].version = 3;
-    run.reports[1].steps = {{.step = 2, .losses = {{0, 3.0}}}};
+    run.reports[1].steps = {{.step = 2, .losses = {{{0}, 3.0}}}};
     run.reports[2].steps = {{.step = 2, .broken_off = what == "the held-out pass"}};
     run.freeze();
     EXPECT_EQ(run.state.committed, 2) << what;
@@ -302,7 +302,7 @@ TEST(Recover, C5ANanLossEndsTheRun) {
   Survival run;
   run.steps(2);
   run.die();
-  run.reports[1].steps = {{.step = 2, .losses = {{0, std::nan("")}}}};
+  run.reports[1].steps = {{.step = 2, .losses = {{{0}, std::nan("")}}}};
   run.freeze();
   EXPECT_EQ(run.state.situation, Situation::Salvaging);
 }

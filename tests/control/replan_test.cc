@@ -82,7 +82,7 @@ class Measured : public Play {
       const auto self = static_cast<int32_t>(i);
       const WorkerId peer{self % 2 == 0 ? self + 1 : self - 1};
       StepSummary summary{.step = reports[i].version};
-      summary.losses = {{self / 2, 1.0}};
+      summary.losses = {{{self / 2}, 1.0}};
       summary.clipped = clipped;
       summary.sample = {{self}, summary.step, {}, {}};
       const Duration way = i < 2 ? delay : kMillisecond;

@@ -144,7 +144,7 @@ TEST(Rest, ACompleteStepIsNotRepeatedForItsCheckpoint) {
   ASSERT_EQ(run.state.committed, 2) << "worker 1 still saves its shard, and reports it afterwards";
   run.die();
   run.reports[1].version = 3;
-  run.reports[1].steps = {{.step = 2, .losses = {{0, 3.0}}}};
+  run.reports[1].steps = {{.step = 2, .losses = {{{0}, 3.0}}}};
   const auto value = [](ValueKind kind, int32_t stage) { return Value{kind, -1, {stage}, {}}; };
   for (size_t i = 0; i < 3; ++i) {
     const auto stage = static_cast<int32_t>(i % 2);
@@ -194,7 +194,7 @@ TEST(Rest, TheStepRecordHasAnEndButNoLength) {
     StepSummary summary{.step = 2, .start_ns = 1, .finish_ns = 2};
     summary.device_start_ns = i == 2 ? 0 : 100;
     summary.device_finish_ns = i == 2 ? 0 : 200 + static_cast<int64_t>(i);
-    if (i == 1) summary.losses = {{0, 1.0}, {1, 3.0}};
+    if (i == 1) summary.losses = {{{0}, 1.0}, {{1}, 3.0}};
     of.steps = {summary};
     of.version = 3;
     run.keep(run.report(i));

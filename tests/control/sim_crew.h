@@ -372,7 +372,7 @@ class SimCrew {
         losses.insert(op.micro.value);
     }
     StepEnded ended{.summary = {.step = step, .start_ns = 1, .finish_ns = 2}};
-    for (const int32_t micro : losses) ended.summary.losses.push_back({micro, 1.0});
+    for (const int32_t micro : losses) ended.summary.losses.push_back({{micro}, 1.0});
     of.knows.assign(losses.begin(), losses.end());
     end(worker, std::move(ended));
   }
@@ -496,7 +496,7 @@ class SimCrew {
     std::vector<MicroLoss> losses;
     for (const Op& op : workers[worker].state.plan->schedule.lists[worker]) {
       if (op.kind != OpKind::Forward || op.stage.value != stages_ - 1) continue;
-      losses.push_back({op.micro.value, 1.0});
+      losses.push_back({op.micro, 1.0});
     }
     return losses;
   }

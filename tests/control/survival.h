@@ -64,7 +64,7 @@ class Survival : public Play {
     const Plan& plan = *plan_of_now();
     for (const Op& op : plan.schedule.lists[i]) {
       if (op.kind != OpKind::Forward || op.stage.value != 1) continue;
-      summary.losses.push_back({op.micro.value, 3.0 + op.micro.value});
+      summary.losses.push_back({op.micro, 3.0 + op.micro.value});
     }
     of.steps = {summary};
     of.version += 1;
