@@ -1,0 +1,205 @@
+// Which offers make which update: one rule for all sync modes, as a pure automaton.
+//
+// One decider runs it: a server, the leader of a ring, or the coordinator. It fixes the list of
+// each update for all stages and shards, so no update is torn. A simulation runs the same
+// automaton.
+//
+// The words: an *iteration* is counted by each replica, a *version* of the parameters by the
+// updates that made it, and *mass* is the number of micro-batches whose gradients are in an offer.
+// Parameters, momentum and schedules advance by mass, so the mode may change at any update.
+#pragma once
+
+#include <compare>
+#include <cstdint>
+#include <deque>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/result.h"
+#include "ir/sync_mode.h"
+
+namespace tenuto {
+
+// A replica has computed a gradient, and waits.
+struct Offer {
+  ReplicaId replica;
+  int64_t iteration = 0;  // of the replica; with local steps the first one of the offer
+  int64_t version = 0;    // of the parameters that it read
+  int64_t mass = 0;       // micro-batches in it
+  auto operator<=>(const Offer&) const = default;
+};
+
+// The offers that change the parameters together. It leads from `version` to `version` + 1.
+struct Update {
+  int64_t number = 0;              // of the updates that this rule has decided, from 0
+  int64_t version = 0;             // of the parameters that it is applied to
+  std::vector<Offer> members;      // by replica, whatever the order of arrival
+  std::vector<ReplicaId> parents;  // of each member: the member of the ring that adds its offer to
+                                   // its own; itself = it is in the ring
+  auto operator<=>(const Update&) const = default;
+};
+
+// The micro-batches of an update.
+int64_t mass_of(const Update& update);
+
+// What a replica computes next: it reads the parameters of `version`, and its next offer has these
+// numbers.
+struct Release {
+  Offer offer;
+  int32_t local_steps = 1;  // iterations from offer.iteration on
+  auto operator<=>(const Release&) const = default;
+};
+
+// Why an offer is in no update.
+enum class DropReason : uint8_t {
+  Stale,  // it came too late in the mode with backup workers; its replica goes on
+  Lost,   // its replica is lost: other replicas have to compute these micro-batches
+};
+// An offer that is in no update.
+struct Dropped {
+  Offer offer;
+  DropReason reason = DropReason::Stale;
+  auto operator<=>(const Dropped&) const = default;
+};
+
+// The caller calls UpdateRule::close with `number` when `length` is over.
+struct OpenWindow {
+  int64_t number = 0;  // of the window, from 0
+  Duration length{};
+  auto operator<=>(const OpenWindow&) const = default;
+};
+
+// What follows from one input, in this order.
+struct Decided {
+  std::vector<Dropped> dropped;
+  std::vector<Update> updates;
+  std::vector<Release> released;  // by replica
+  std::optional<OpenWindow> window;
+  auto operator<=>(const Decided&) const = default;
+};
+
+// What a rule begins with.
+struct RuleStart {
+  SyncMode mode;
+  int32_t replicas = 1;
+  int64_t micros = 1;   // micro-batches of one replica's iteration, apart from rebalanced shares
+  int64_t version = 0;  // of the parameters that all replicas have
+  std::vector<int64_t> iterations;  // of each replica, the next one; empty = 0
+  auto operator<=>(const RuleStart&) const = default;
+};
+
+// The automaton: inputs in, decisions out. It has no clock and can be copied; equal inputs give
+// equal decisions.
+//
+// What holds after every input:
+// - each offer is in one update, or named as dropped once, or waits; a replica has at most one;
+// - offered mass = applied mass + dropped mass + waiting mass, in whole micro-batches;
+// - a replica's offer is dropped as stale only if its offer before was applied, so at least half of
+//   its offers are applied;
+// - with a bound S, a replica was at most S offers ahead of the one with the fewest when it was
+//   released, counted from the last change of mode;
+// - some replica computes, or a window is open: the rule never waits for itself.
+//
+// A mode whose count is above the number of live replicas waits for all of these. In a ring, a
+// child whose parent is lost goes to the next live member; when the whole ring is lost, the lowest
+// live replica becomes the ring.
+class UpdateRule {
+ public:
+  // Errors: check's; Invalid/Call  a mode that is not formed; shares that do not add up to replicas
+  //         x micros; no micro-batch; iterations of another number of replicas
+  static Result<UpdateRule> make(const RuleStart& start);
+
+  // The first releases: of all replicas. Called once, before all inputs.
+  Decided begin();
+
+  // A replica offers what it was released for.
+  //
+  // Errors: Invalid/Call  an unknown or lost replica; a replica that is not computing; other
+  // numbers
+  //         than those of its release. The rule is unchanged then.
+  Result<Decided> offer(const Offer& offer);
+
+  // The window of this number is over. One that is not open any more changes nothing.
+  Decided close(int64_t number);
+
+  // Another mode from now on. Waiting offers are tested against it at once; a replica that computes
+  // makes the offer that it was released for.
+  //
+  // Errors: as make. The rule is unchanged then.
+  Result<Decided> change(const SyncMode& mode);
+
+  // The replica is lost: nobody waits for it any more. Its waiting offer is dropped as Lost, since
+  // its gradient may be nowhere else.
+  //
+  // Errors: Invalid/Call  an unknown or lost replica
+  Result<Decided> lose(ReplicaId replica);
+
+  // A lost replica is back, has the newest version, and goes on with this iteration.
+  //
+  // Errors: Invalid/Call  an unknown or live replica; a negative iteration
+  Result<Decided> join(ReplicaId replica, int64_t iteration);
+
+  // The mode in force.
+  const SyncMode& mode() const { return start_.mode; }
+  // Of the parameters, after all updates so far.
+  int64_t version() const { return version_; }
+  // The micro-batches of one iteration of all replicas.
+  int64_t full_mass() const { return start_.replicas * start_.micros; }
+  // Micro-batches in all offers, in updates, in dropped offers, and in offers that wait.
+  int64_t offered_mass() const { return offered_; }
+  int64_t applied_mass() const { return applied_; }
+  int64_t dropped_mass() const { return dropped_; }
+  int64_t waiting_mass() const;
+
+  bool operator==(const UpdateRule&) const = default;
+
+ private:
+  enum class Phase : uint8_t { Computing, Waiting, Free, Lost };  // Free: may be released
+  struct Replica {
+    Phase phase = Phase::Free;
+    Release work;              // what it computes, or has offered
+    int64_t next = 0;          // its next iteration
+    int64_t clock = 0;         // its offers since the last change of mode
+    bool was_applied = false;  // its offer before
+    bool operator==(const Replica&) const = default;
+  };
+
+  explicit UpdateRule(const RuleStart& start);
+  Replica& at(ReplicaId replica) { return replicas_[static_cast<size_t>(replica.value)]; }
+  const Replica& at(ReplicaId replica) const {
+    return replicas_[static_cast<size_t>(replica.value)];
+  }
+  bool is_known(ReplicaId replica) const;
+  bool is_waiting(int32_t replica) const;
+  bool is_stale(const Offer& offer) const;
+  void drop(const Offer& offer, DropReason reason, Decided& decided);
+  // All that follows from the offers that are here.
+  void proceed(Decided& decided);
+  std::vector<Offer> next_members();
+  std::vector<Offer> taken(size_t count);
+  std::vector<Offer> group_members() const;
+  std::vector<Offer> ring_members() const;
+  ReplicaId parent_of(ReplicaId replica) const;
+  bool is_complete(size_t count) const;
+  void apply(std::vector<Offer> members, Decided& decided);
+  void release_free(Decided& decided);
+
+  RuleStart start_;
+  std::vector<Replica> replicas_;
+  std::deque<Offer> buffer_;  // waiting offers, in order of arrival
+  int32_t live_ = 0;
+  int64_t version_ = 0, number_ = 0;
+  int64_t windows_ = 0;  // opened so far
+  bool open_ = false, over_ = false;
+  int64_t offered_ = 0, applied_ = 0, dropped_ = 0;
+};
+
+// An update as one line: its number and version, then its members by replica, each with iteration,
+// version read and mass, and with its parent where that is another one.
+//
+//     update 3 on version 7: 0 iteration 4 version 6 mass 8, 2 iteration 3 version 7 mass 8 child
+//     of 0
+std::string to_text(const Update& update);
+
+}  // namespace tenuto
