@@ -1,0 +1,203 @@
+// Sync modes on the virtual clock: how long until a small network reaches an accuracy, for every
+// fixed mode, the published heuristic and the look-ahead, over the scenarios of sync/scenario.h.
+// All modes have the same seeds: data, first parameters and the luck of every iteration.
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <cstdio>
+#include <cstdlib>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "base/clock.h"
+#include "base/text.h"
+#include "sync/choose.h"
+#include "sync/heuristic.h"
+#include "sync/trial.h"
+
+namespace tenuto {
+namespace {
+
+struct Asked {
+  int seeds = 20;
+  uint64_t first_seed = 100;
+  std::vector<std::string> scenarios, modes;
+  double kappa = 0.3, rate = 1.2;
+  bool json = false;
+};
+
+const std::vector<std::string>& fixed_modes() {
+  static const std::vector<std::string> all = {
+      "synchronous", "x:7",    "x:4",  "x:2",      "asynchronous", "grace:7",
+      "grace:4",     "groups", "ring", "backup:7", "rebalanced",   "bounded:3"};
+  return all;
+}
+
+// The mode for a scenario's number of replicas: 7 of 8 becomes 14 of 16; "ring" leaves out those
+// that straggle on average.
+std::string fitted(const std::string& mode, const SyncScenario& scenario) {
+  if (mode == "ring") {
+    const auto slow = static_cast<int32_t>(stragglers(mean_times(scenario, 1)).size());
+    return cat("ring:", std::max(scenario.replicas / 2, scenario.replicas - std::max(slow, 1)));
+  }
+  const size_t colon = mode.find(':');
+  if (colon == std::string::npos || mode.starts_with("bounded")) return mode;
+  const int count = std::stoi(mode.substr(colon + 1)) * scenario.replicas / 8;
+  return cat(mode.substr(0, colon + 1), std::max(count, 1));
+}
+
+struct Cell {
+  std::vector<double> seconds;  // per seed; the limit where the target was not reached
+  double gradients = 0, age = 0, rate = 0, changes = 0;
+  int missed = 0;
+  double mean() const {
+    double sum = 0;
+    for (const double one : seconds) sum += one;
+    return sum / static_cast<double>(seconds.size());
+  }
+  double error() const {
+    if (seconds.size() < 2) return 0;
+    double sum = 0;
+    for (const double one : seconds) sum += (one - mean()) * (one - mean());
+    const auto count = static_cast<double>(seconds.size());
+    return std::sqrt(sum / (count - 1) / count);
+  }
+};
+
+// One scenario under one mode; "look-ahead" and "heuristic" are modes, too.
+Cell measure(const Asked& asked, const SyncScenario& scenario, const std::string& mode) {
+  Cell cell;
+  for (int i = 0; i < asked.seeds; ++i) {
+    TrialSetting setting;
+    setting.scenario = scenario;
+    setting.seed = asked.first_seed + static_cast<uint64_t>(i);
+    setting.kappa = asked.kappa;
+    setting.rate = asked.rate;
+    if (mode == "look-ahead") {
+      setting.policy = SyncPolicy::LookAhead;
+    } else if (mode == "heuristic") {
+      setting.policy = SyncPolicy::Published;
+    } else {
+      const auto read = sync_mode_from_text(fitted(mode, scenario));
+      if (!read.ok()) {
+        std::fprintf(stderr, "sync_bench: %s\n", read.error().message.c_str());
+        std::exit(2);
+      }
+      setting.mode = read.value();
+    }
+    const auto result = run_trial(setting);
+    if (!result.ok()) {
+      std::fprintf(stderr, "sync_bench: %s\n", result.error().message.c_str());
+      std::exit(2);
+    }
+    const TrialResult& of = result.value();
+    cell.seconds.push_back(to_milliseconds(of.reached.value_or(setting.limit)) / 1000);
+    cell.missed += !of.reached;
+    cell.gradients += of.gradients / asked.seeds;
+    cell.age += of.measure.mean_age / asked.seeds;
+    cell.rate += of.measure.gradients_per_second / asked.seeds;
+    cell.changes += static_cast<double>(of.changes) / asked.seeds;
+  }
+  return cell;
+}
+
+// Milliseconds of one decision, the best of a few.
+double decision_ms(int32_t replicas) {
+  ChooseInput input;
+  SyncScenario scenario = *find_sync_scenario("random");
+  scenario.replicas = replicas;
+  const IterationTimes times = times_of(scenario, 1);
+  for (int32_t replica = 0; replica < replicas; ++replica) {
+    input.samples.emplace_back();
+    for (size_t i = 0; i < kKeptSamples; ++i) {
+      input.samples.back().push_back(times(replica, static_cast<int64_t>(i), Duration{}));
+    }
+  }
+  input.apply = scenario.apply;
+  input.micros = 16;
+  double best = 1e9;
+  for (int i = 0; i < 5; ++i) {
+    const Duration before = monotonic_clock().now();
+    if (!choose_by_look_ahead(input).ok()) return -1;
+    best = std::min(best, to_milliseconds(monotonic_clock().now() - before));
+  }
+  return best;
+}
+
+void print_row(const std::string& name, const std::vector<std::string>& modes,
+               const std::vector<Cell>& cells) {
+  double best = 1e9;
+  for (size_t i = 0; i < cells.size(); ++i) {
+    const bool is_fixed = modes[i] != "look-ahead" && modes[i] != "heuristic";
+    if (is_fixed) best = std::min(best, cells[i].mean());
+  }
+  std::printf("\n%s\n%-14s %8s %6s %7s %10s %6s %8s %7s %s\n", name.c_str(), "mode", "seconds",
+              "s.e.", "/ best", "gradients", "age", "grad/s", "changes", "missed");
+  for (size_t i = 0; i < cells.size(); ++i) {
+    const Cell& cell = cells[i];
+    std::printf("%-14s %8.2f %6.2f %7.2f %10.0f %6.2f %8.1f %7.1f %d\n", modes[i].c_str(),
+                cell.mean(), cell.error(), cell.mean() / best, cell.gradients, cell.age, cell.rate,
+                cell.changes, cell.missed);
+  }
+  std::fflush(stdout);
+}
+
+int run(const Asked& asked) {
+  std::vector<std::string> modes = asked.modes;
+  if (modes.empty()) {
+    modes = fixed_modes();
+    modes.insert(modes.end(), {"heuristic", "look-ahead"});
+  }
+  nlohmann::ordered_json tree = nlohmann::ordered_json::array();
+  for (const SyncScenario& scenario : sync_scenarios()) {
+    const bool wanted = asked.scenarios.empty() ||
+                        std::find(asked.scenarios.begin(), asked.scenarios.end(), scenario.name) !=
+                            asked.scenarios.end();
+    if (!wanted) continue;
+    std::vector<Cell> cells;
+    for (const std::string& mode : modes) {
+      cells.push_back(measure(asked, scenario, mode));
+      tree.push_back({{"scenario", scenario.name},
+                      {"mode", mode},
+                      {"seconds", cells.back().seconds},
+                      {"gradients", cells.back().gradients},
+                      {"mean_age", cells.back().age},
+                      {"gradients_per_second", cells.back().rate},
+                      {"missed", cells.back().missed}});
+    }
+    if (!asked.json) print_row(scenario.name, modes, cells);
+  }
+  const double eight = decision_ms(8), many = decision_ms(64);
+  if (asked.json) {
+    std::printf(
+        "%s\n",
+        nlohmann::ordered_json{{"trials", tree}, {"decision_ms_8", eight}, {"decision_ms_64", many}}
+            .dump()
+            .c_str());
+  } else {
+    std::printf("\na decision of the look-ahead: %.2f ms for 8 replicas, %.1f ms for 64\n", eight,
+                many);
+  }
+  return 0;
+}
+
+}  // namespace
+}  // namespace tenuto
+
+int main(int count, char** words) {
+  tenuto::Asked asked;
+  CLI::App app("Time to an accuracy under every sync mode, on the virtual clock");
+  app.add_option("--seeds", asked.seeds, "seeds of each cell (20)")->check(CLI::Range(1, 1000));
+  app.add_option("--first-seed", asked.first_seed, "the first of them (100)");
+  app.add_option("--scenario", asked.scenarios, "only these scenarios")->delimiter(',');
+  app.add_option("--mode", asked.modes,
+                 "only these modes, for 8 replicas, and look-ahead, heuristic (all)")
+      ->delimiter(';');
+  app.add_option("--kappa", asked.kappa, "of the look-ahead (0.3)");
+  app.add_option("--rate", asked.rate, "learning rate (1.2)");
+  app.add_flag("--json", asked.json, "one JSON object");
+  CLI11_PARSE(app, count, words);
+  return tenuto::run(asked);
+}

@@ -1,0 +1,169 @@
+#include "sync/choose.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "base/text.h"
+#include "sync/formed.h"
+#include "sync/heuristic.h"
+#include "sync/progress.h"
+
+namespace tenuto {
+
+namespace {
+
+// Offers of a simulated candidate, per replica: before measuring, and in all.
+constexpr int64_t kWarmUpRounds = 60, kRounds = 180;
+// Up to this many replicas every count is tried; above, as many as this, evenly spread.
+constexpr int32_t kMostCounts = 16;
+constexpr double kWideGap = 1.4;  // of groups, besides kGroupGap
+
+SyncMode counted(SyncKind kind, int32_t count) {
+  SyncMode mode;
+  mode.kind = kind;
+  mode.count = count;
+  return mode;
+}
+
+// Counts from `low` to `high`, at most kMostCounts of them, both ends included.
+std::vector<int32_t> counts_between(int32_t low, int32_t high) {
+  std::vector<int32_t> counts;
+  const int32_t steps = std::min(high - low, kMostCounts - 1);
+  for (int32_t i = 0; i <= steps; ++i) {
+    counts.push_back(steps == 0 ? low : low + (high - low) * i / steps);
+  }
+  return counts;
+}
+
+double score_of(const SyncAlternative& of, int32_t replicas, double kappa) {
+  if (of.mode.kind == SyncKind::Backup) {
+    const auto& applied = of.measure.applied_fraction;
+    if (*std::min_element(applied.begin(), applied.end()) < kLeastApplied) return 0;
+  }
+  return of.measure.gradients_per_second * value_of_gradient(of.measure.mean_age, replicas, kappa);
+}
+
+Status check_input(const ChooseInput& input) {
+  if (input.samples.empty()) return invalid("a choice of the sync mode needs replicas, found none");
+  if (!(input.kappa >= 0)) {
+    return invalid(cat("expected a kappa of at least 0, found ", input.kappa));
+  }
+  for (size_t i = 0; i < input.samples.size(); ++i) {
+    if (!input.samples[i].empty()) continue;
+    return invalid(cat("a choice of the sync mode needs measured iterations of every replica: ",
+                       "expected at least one of replica ", i, ", found none"));
+  }
+  return ok();
+}
+
+std::string reason_of(const SyncAlternative& best, const SyncAlternative& current, bool changes) {
+  const std::string figures =
+      cat(fixed(best.measure.gradients_per_second, 1), " gradients per second of mean age ",
+          fixed(best.measure.mean_age, 1));
+  if (best.mode == current.mode) {
+    return cat(to_text(best.mode), " stays: no other mode scores better (", figures, ")");
+  }
+  const double gain = current.score > 0 ? best.score / current.score : 0;
+  const std::string better = current.score > 0 ? cat(fixed(gain, 2), " times the progress of ")
+                                               : std::string("more progress than ");
+  if (changes) {
+    return cat(to_text(best.mode), ": ", figures, ", ", better, to_text(current.mode));
+  }
+  return cat(to_text(current.mode), " stays: ", to_text(best.mode), " promises only ", better,
+             "it, and a change needs ", kHysteresis);
+}
+
+}  // namespace
+
+void TimeSamples::add(const IterationTime& time, double share) {
+  if (samples_.size() == kKeptSamples) samples_.erase(samples_.begin());
+  const auto compute = static_cast<double>(time.compute.count());
+  samples_.push_back({Duration(std::llround(compute / share)), time.transfer});
+}
+
+IterationTime TimeSamples::mean() const {
+  IterationTime sum;
+  for (const IterationTime& one : samples_) {
+    sum.compute += one.compute;
+    sum.transfer += one.transfer;
+  }
+  const auto count = std::max<int64_t>(1, std::ssize(samples_));
+  return {sum.compute / count, sum.transfer / count};
+}
+
+SyncMode first_mode(std::span<const IterationTime> times) {
+  const auto replicas = static_cast<int32_t>(times.size());
+  if (replicas < 2) return {};
+  return form(counted(SyncKind::Grace, (replicas + 1) / 2), times, 1).value();
+}
+
+std::vector<SyncMode> sync_candidates(std::span<const IterationTime> times, int64_t micros) {
+  const auto replicas = static_cast<int32_t>(times.size());
+  std::vector<SyncMode> modes = {SyncMode{}};
+  if (replicas < 2) return modes;
+  modes.push_back(counted(SyncKind::Asynchronous, 0));
+  const auto add = [&](const SyncMode& mode) {
+    modes.push_back(form(mode, times, micros).value());
+  };
+  if (replicas > 2) {
+    for (const int32_t count : counts_between(2, replicas - 1)) {
+      add(counted(SyncKind::Count, count));
+    }
+  }
+  for (const int32_t count : counts_between((replicas + 1) / 2, replicas - 1)) {
+    add(counted(SyncKind::Grace, count));
+  }
+  for (const double gap : {kGroupGap, kWideGap}) {
+    SyncMode groups = counted(SyncKind::Groups, 0);
+    groups.groups = groups_by_time(times, gap);
+    const int32_t last = *std::max_element(groups.groups.begin(), groups.groups.end());
+    if (last > 0 && last + 1 < replicas && groups != modes.back()) modes.push_back(groups);
+  }
+  const auto slow = static_cast<int32_t>(stragglers(times).size());
+  for (int32_t left_out = 1; left_out <= std::min(slow, replicas / 2); ++left_out) {
+    if (left_out > kMostCounts) break;
+    add(counted(SyncKind::Ring, replicas - left_out));
+  }
+  for (const int32_t backups : {1, 2}) {
+    if (replicas - backups >= 1) add(counted(SyncKind::Backup, replicas - backups));
+  }
+  if (micros > 1) add(counted(SyncKind::Rebalanced, 0));
+  return modes;
+}
+
+Result<SyncChoice> choose_by_look_ahead(const ChooseInput& input) {
+  if (const Status fault = check_input(input); !fault.ok()) return fault.error();
+  const auto replicas = static_cast<int32_t>(input.samples.size());
+  std::vector<IterationTime> means;
+  for (const auto& of : input.samples) {
+    TimeSamples samples;
+    for (const IterationTime& time : of) samples.add(time);
+    means.push_back(samples.mean());
+  }
+  std::vector<SyncMode> modes = sync_candidates(means, input.micros);
+  if (std::find(modes.begin(), modes.end(), input.current) == modes.end()) {
+    modes.push_back(input.current);
+  }
+  const IterationTimes times = times_of(input.samples, input.seed);
+  SyncChoice choice;
+  for (const SyncMode& mode : modes) {
+    auto measure = simulate_sync({{mode, replicas, input.micros, 0, {}}, times, input.apply},
+                                 {kWarmUpRounds * replicas, {}, kRounds * replicas, 0, {}});
+    if (!measure.ok()) return measure.error();
+    SyncAlternative alternative{mode, std::move(measure).value(), 0};
+    alternative.score = score_of(alternative, replicas, input.kappa);
+    choice.alternatives.push_back(std::move(alternative));
+  }
+  std::stable_sort(choice.alternatives.begin(), choice.alternatives.end(),
+                   [](const auto& left, const auto& right) { return left.score > right.score; });
+  const SyncAlternative& best = choice.alternatives.front();
+  const auto current =
+      std::find_if(choice.alternatives.begin(), choice.alternatives.end(),
+                   [&](const SyncAlternative& one) { return one.mode == input.current; });
+  const bool changes = best.score > kHysteresis * current->score;
+  choice.mode = changes ? best.mode : input.current;
+  choice.reason = reason_of(best, *current, changes);
+  return choice;
+}
+
+}  // namespace tenuto

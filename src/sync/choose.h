@@ -1,0 +1,80 @@
+// Which mode gets there soonest: each candidate is simulated by the update rule itself, on the
+// iterations that were measured last, and scored by its gradients per second times what a gradient
+// of its age is worth (sync/progress.h).
+//
+// The candidates have the same luck: the same measured iteration stands in for the same iteration
+// of a replica in all of them. A formula is not used, because the published one is wrong by up to a
+// factor of five where one replica is slow (sync/heuristic.h).
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "base/result.h"
+#include "sync/simulator.h"
+
+namespace tenuto {
+
+// A mode is left only for one that is better by this factor.
+constexpr double kHysteresis = 1.04;
+// Measured iterations of a replica that are kept; older ones say nothing about now.
+constexpr size_t kKeptSamples = 24;
+// A mode with backup workers that applies less than this of any replica's offers is no candidate.
+constexpr double kLeastApplied = 0.5;
+
+// The last iterations of one replica, without any waiting: the prediction of its next ones.
+class TimeSamples {
+ public:
+  // An iteration has ended; `share` is its mass as a part of a whole iteration's.
+  void add(const IterationTime& time, double share = 1);
+  // The samples, oldest first.
+  const std::vector<IterationTime>& all() const { return samples_; }
+  // Their mean; zero without samples.
+  IterationTime mean() const;
+
+ private:
+  std::vector<IterationTime> samples_;
+};
+
+// What a choice is made from.
+struct ChooseInput {
+  std::vector<std::vector<IterationTime>> samples;  // of each replica, at least one
+  Duration apply{};                                 // of one update
+  int64_t micros = 1;                               // of a replica's iteration
+  double kappa = 0.3;
+  SyncMode current;  // formed
+  uint64_t seed = 0;
+};
+
+// A candidate and what the simulation says of it.
+struct SyncAlternative {
+  SyncMode mode;
+  SyncMeasure measure;
+  double score = 0;  // gradients of age zero per second
+};
+
+// The mode to run from now on.
+struct SyncChoice {
+  SyncMode mode;
+  std::string reason;                         // one sentence
+  std::vector<SyncAlternative> alternatives;  // best first; the current mode is one of them
+};
+
+// The mode with which a run begins: half of the replicas with grace. It is as fast as synchronous
+// when nobody straggles, and one straggler cannot hold it up. Synchronous for one replica.
+SyncMode first_mode(std::span<const IterationTime> times);
+
+// The candidates for replicas with these mean times; all are formed.
+std::vector<SyncMode> sync_candidates(std::span<const IterationTime> times, int64_t micros);
+
+// Simulates the current mode and all candidates, and keeps the current one unless another is better
+// by kHysteresis.
+//
+// Errors: Invalid/Call  no replica; one without samples; a current mode that the rule does not
+//         accept; a kappa below 0
+// Cost:   candidates x 180 W offers
+Result<SyncChoice> choose_by_look_ahead(const ChooseInput& input);
+
+}  // namespace tenuto

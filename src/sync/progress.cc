@@ -1,0 +1,31 @@
+#include "sync/progress.h"
+
+#include <algorithm>
+#include <cmath>
+
+namespace tenuto {
+
+double value_of_gradient(double age, int32_t replicas, double kappa) {
+  return 1 / (1 + kappa * age / replicas);
+}
+
+double age_of_count(int32_t replicas, int32_t count) { return (2 * replicas - count - 1) / 2.0; }
+
+double kappa_of(const LossDrop& fresh, const LossDrop& old, int32_t replicas) {
+  // fresh / old = (1 + kappa old.age / W) / (1 + kappa fresh.age / W), solved for kappa.
+  const double ratio = fresh.per_gradient / old.per_gradient;
+  const double denominator = (old.age - ratio * fresh.age) / replicas;
+  if (ratio <= 1) return 0;
+  if (denominator <= 0) return kMostKappa;
+  return std::min(kMostKappa, (ratio - 1) / denominator);
+}
+
+double rate_of_mass(int64_t mass, int64_t full) {
+  return static_cast<double>(mass) / static_cast<double>(full);
+}
+
+double decay_of_mass(double beta, int64_t mass, int64_t full) {
+  return mass == full ? beta : std::pow(beta, rate_of_mass(mass, full));
+}
+
+}  // namespace tenuto

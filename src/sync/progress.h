@@ -1,0 +1,42 @@
+// What a gradient is worth: its age, and the progress that a mode makes per second.
+//
+// The age of a gradient is the mass that was applied between its read and its update, plus half of
+// the rest of its own update. In units of one replica's gradient it is (W - 1) / 2 with W
+// synchronous replicas, W - 1 with asynchronous ones whatever the stragglers (W gradients are under
+// way, Little's law), and (2 W - x - 1) / 2 for x:x. Gradients to a target grow as 1 + kappa x age
+// / W: kappa is 0.1 to 0.35 for plain SGD well below the edge of stability, 0.35 to 0.8 with
+// momentum, above 1 near the edge.
+#pragma once
+
+#include <cstdint>
+
+namespace tenuto {
+
+// What kappa is taken for until it is measured: plain SGD, and momentum or Adam.
+constexpr double kPlainKappa = 0.3, kMomentumKappa = 0.6;
+// Where a measured kappa is cut.
+constexpr double kMostKappa = 1.5;
+
+// Gradients of age zero that are worth as much as one of this mean age.
+double value_of_gradient(double age, int32_t replicas, double kappa);
+
+// The age of gradients in the mode x:`count`, for any times of iterations.
+double age_of_count(int32_t replicas, int32_t count);
+
+// What a mode achieved: its gradients' mean age, and how much the loss fell per gradient.
+struct LossDrop {
+  double age = 0, per_gradient = 0;
+};
+// The kappa at which both modes would need the same number of gradients of age zero for the same
+// progress, between 0 and kMostKappa. `old` has the higher age; both drops are above 0.
+double kappa_of(const LossDrop& fresh, const LossDrop& old, int32_t replicas);
+
+// How much a plain SGD step moves by an update of this mass: the learning rate's share.
+//
+// Units: micro-batches; `full` is the mass of one iteration of all replicas
+double rate_of_mass(int64_t mass, int64_t full);
+
+// What is kept of a moment, with factor beta per full mass, over an update of this mass.
+double decay_of_mass(double beta, int64_t mass, int64_t full);
+
+}  // namespace tenuto

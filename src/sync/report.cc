@@ -1,0 +1,165 @@
+#include "sync/report.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "base/random.h"
+#include "base/text.h"
+#include "sync/formed.h"
+#include "sync/progress.h"
+
+namespace tenuto {
+
+namespace {
+
+constexpr double kMostOffers = 5e6;   // of one simulation: some seconds
+constexpr int64_t kMicros = 16;       // of a replica's iteration, so that shares can be uneven
+constexpr double kWarmUpShare = 0.2;  // of the time
+constexpr size_t kShown = 8;          // alternatives in people's text
+constexpr int64_t kDraws = 24;        // iterations of each replica that "auto" is told of
+
+struct Case {
+  std::vector<IterationTime> means;
+  IterationTimes times;
+  double offers = 0;  // at most, in the time asked for
+};
+
+Result<Case> case_of(const SyncQuestion& question) {
+  const auto replicas = static_cast<size_t>(std::max(question.replicas, 1));
+  std::vector<double> given = question.iteration_ms;
+  if (given.empty()) given = {100};
+  if (given.size() != 1 && given.size() != replicas) {
+    return invalid(cat("--iteration-ms: expected one time, or one for each of ", replicas,
+                       " replicas, found ", given.size()));
+  }
+  given.resize(replicas, given.front());
+  Case made;
+  for (const double ms : given) {
+    const Duration time = from_milliseconds(ms);
+    if (time.count() <= 0)
+      return invalid(cat("--iteration-ms: expected times above 0, found ", ms));
+    made.means.push_back({time, Duration{}});
+    made.offers += question.seconds * 1000 / ms;
+  }
+  if (made.offers > kMostOffers) {
+    return invalid(cat("--seconds: expected at most ",
+                       fixed(question.seconds * kMostOffers / made.offers, 3),
+                       " s, in which replicas with these times make ", kMostOffers,
+                       " iterations, found ", question.seconds));
+  }
+  const double deviation = question.jitter_percent / 100;
+  made.times = [means = made.means, deviation, seed = question.seed](int32_t replica,
+                                                                     int64_t iteration, Duration) {
+    const double factor = lognormal(
+        deviation, mix(seed, static_cast<uint64_t>(replica), static_cast<uint64_t>(iteration)));
+    const auto mean = static_cast<double>(means[static_cast<size_t>(replica)].compute.count());
+    return IterationTime{Duration(std::max<int64_t>(1, std::llround(mean * factor))), Duration{}};
+  };
+  return made;
+}
+
+// The look-ahead's choice for these replicas, from a few iterations of each.
+Result<SyncChoice> chosen(const SyncQuestion& question, const Case& made) {
+  ChooseInput input;
+  for (int32_t replica = 0; replica < question.replicas; ++replica) {
+    input.samples.emplace_back();
+    for (int64_t i = 0; i < kDraws; ++i) {
+      input.samples.back().push_back(made.times(replica, i, Duration{}));
+    }
+  }
+  input.apply = from_milliseconds(question.apply_ms);
+  input.micros = kMicros;
+  input.kappa = question.kappa;
+  input.current = first_mode(made.means);
+  input.seed = question.seed;
+  return choose_by_look_ahead(input);
+}
+
+}  // namespace
+
+Result<SyncReport> answer(const SyncQuestion& question) {
+  if (const Status fault = check(SyncMode{}, question.replicas); !fault.ok()) return fault.error();
+  auto found = case_of(question);
+  if (!found.ok()) return found.error();
+  const Case& made = found.value();
+  SyncReport report;
+  report.replicas = question.replicas;
+  if (question.mode == "auto") {
+    auto choice = chosen(question, made);
+    if (!choice.ok()) return choice.error();
+    report.mode = choice.value().mode;
+    report.reason = choice.value().reason;
+    report.alternatives = std::move(choice.value().alternatives);
+  } else {
+    const auto mode = sync_mode_from_text(question.mode);
+    if (!mode.ok()) return mode.error();
+    auto formed = form(mode.value(), made.means, kMicros);
+    if (!formed.ok()) return formed.error();
+    report.mode = std::move(formed).value();
+  }
+  const double ms = question.seconds * 1000;
+  auto measure =
+      simulate_sync({{report.mode, question.replicas, kMicros, 0, {}},
+                     made.times,
+                     from_milliseconds(question.apply_ms)},
+                    {0, from_milliseconds(kWarmUpShare * ms), 0, 0, from_milliseconds(ms)});
+  if (!measure.ok()) return measure.error();
+  report.measure = std::move(measure).value();
+  report.target_gradients = question.target_gradients;
+  const double rate = report.measure.gradients_per_second *
+                      value_of_gradient(report.measure.mean_age, question.replicas, question.kappa);
+  report.target_seconds = rate > 0 ? question.target_gradients / rate : 0;
+  return report;
+}
+
+std::string to_text(const SyncReport& report) {
+  const SyncMeasure& measure = report.measure;
+  std::string text = cat(to_text(report.mode), ": ", report.replicas, " replicas\n");
+  if (!report.reason.empty()) text += cat("chosen      ", report.reason, "\n");
+  text += cat("gradients   ", fixed(measure.gradients_per_second, 3),
+              " per second, one replica's iteration each\n");
+  text += cat("updates     ", fixed(measure.updates_per_second, 3), " per second\n");
+  text += cat("age         ", fixed(measure.mean_age, 3), " gradients on average\n");
+  text += cat("dropped     ", fixed(100 * measure.dropped_fraction, 2), " % of all gradients\n");
+  text += report.target_seconds > 0
+              ? cat("target      ", fixed(report.target_seconds, 3), " s for the progress of ",
+                    report.target_gradients, " gradients of age 0\n")
+              : std::string("target      not reached: too few updates in this time\n");
+  const size_t shown = std::min(kShown, report.alternatives.size());
+  for (size_t i = 0; i < shown; ++i) {
+    const SyncAlternative& one = report.alternatives[i];
+    text += cat(i == 0 ? "\nprogress/s  gradients/s     age  mode\n" : "");
+    const auto column = [](double value, size_t width) {
+      const std::string number = fixed(value, 2);
+      return std::string(width - std::min(width, number.size()), ' ') + number;
+    };
+    text += cat(column(one.score, 10), column(one.measure.gradients_per_second, 13),
+                column(one.measure.mean_age, 8), "  ", to_text(one.mode), "\n");
+  }
+  return text;
+}
+
+Json to_json(const SyncReport& report) {
+  const SyncMeasure& measure = report.measure;
+  Json tree = {{"gradients_per_second", measure.gradients_per_second},
+               {"updates_per_second", measure.updates_per_second},
+               {"mean_age", measure.mean_age},
+               {"dropped_fraction", measure.dropped_fraction},
+               {"applied_fraction", measure.applied_fraction},
+               {"updates", measure.updates},
+               {"mode", to_text(report.mode)},
+               {"replicas", report.replicas},
+               {"target_gradients", report.target_gradients},
+               {"target_seconds", nullptr}};
+  if (report.target_seconds > 0) tree["target_seconds"] = report.target_seconds;
+  if (!report.reason.empty()) tree["reason"] = report.reason;
+  for (const SyncAlternative& one : report.alternatives) {
+    tree["alternatives"].push_back({{"mode", to_text(one.mode)},
+                                    {"gradients_per_second", one.measure.gradients_per_second},
+                                    {"mean_age", one.measure.mean_age},
+                                    {"progress_per_second", one.score}});
+  }
+  return tree;
+}
+
+}  // namespace tenuto

@@ -1,0 +1,49 @@
+// What `tenuto simulate --sync MODE` answers: figures of a mode for replicas with given times.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "base/json.h"
+#include "base/result.h"
+#include "sync/choose.h"
+
+namespace tenuto {
+
+// The flags as given.
+struct SyncQuestion {
+  std::string mode;  // as ir/sync_mode.h reads it, or "auto"
+  int32_t replicas = 8;
+  std::vector<double> iteration_ms;  // of all replicas, or one per replica; empty = 100
+  double apply_ms = 0;               // of one update
+  double jitter_percent = 0;         // deviation of an iteration
+  double seconds = 100;              // simulated
+  double kappa = 0.3;                // what age costs (sync/progress.h)
+  double target_gradients = 1000;    // gradients of age zero that reach the target accuracy
+  uint64_t seed = 0;
+};
+
+// The figures of a mode.
+struct SyncReport {
+  SyncMode mode;  // formed
+  int32_t replicas = 0;
+  SyncMeasure measure;
+  double target_gradients = 0, target_seconds = 0;  // target_seconds: 0 = never
+  std::string reason;                               // "auto": why this mode
+  std::vector<SyncAlternative> alternatives;        // "auto": best first
+};
+
+// Simulates.
+//
+// Errors: those of sync_mode_from_text, check and UpdateRule::make; Invalid/Call  times of another
+//         number of replicas, or not above 0; more iterations in the time than can be simulated
+Result<SyncReport> answer(const SyncQuestion& question);
+
+// The report as people's text, one figure a line.
+std::string to_text(const SyncReport& report);
+// The report as JSON: gradients_per_second, updates_per_second, mean_age, dropped_fraction, and
+// more (docs/sync-modes.md).
+Json to_json(const SyncReport& report);
+
+}  // namespace tenuto

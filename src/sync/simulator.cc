@@ -1,0 +1,187 @@
+#include "sync/simulator.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "base/check.h"
+
+namespace tenuto {
+
+namespace {
+
+double share_of(int64_t part, int64_t all) {
+  return static_cast<double>(part) / static_cast<double>(all);
+}
+
+}  // namespace
+
+Result<SyncSimulator> SyncSimulator::make(SyncSetting setting, SyncHooks hooks) {
+  auto rule = UpdateRule::make(setting.start);
+  if (!rule.ok()) return rule.error();
+  return SyncSimulator(std::move(setting), std::move(hooks), std::move(rule).value());
+}
+
+SyncSimulator::SyncSimulator(SyncSetting setting, SyncHooks hooks, UpdateRule rule)
+    : setting_(std::move(setting)),
+      hooks_(std::move(hooks)),
+      rule_(std::move(rule)),
+      mass_at_{0},
+      replicas_(static_cast<size_t>(setting_.start.replicas)) {
+  follow(rule_.begin());
+}
+
+void SyncSimulator::push(Event event) {
+  event.sequence = sequence_++;
+  events_.push(std::move(event));
+}
+
+void SyncSimulator::follow(const Decided& decided) {
+  for (const Dropped& of : decided.dropped) {
+    replicas_[static_cast<size_t>(of.offer.replica.value)].dropped += of.offer.mass;
+  }
+  for (const Update& update : decided.updates) {
+    free_at_ = std::max(free_at_, now_) + setting_.apply;
+    decided_.push_back(update);
+    push({free_at_, 0, Kind::Applied, {}, 0});
+  }
+  for (const Release& release : decided.released) {
+    push({std::max(free_at_, now_), 0, Kind::Begin, release, 0});
+  }
+  if (decided.window) {
+    push({now_ + decided.window->length, 0, Kind::WindowOver, {}, decided.window->number});
+  }
+}
+
+// Local steps compute one after the other and send once.
+void SyncSimulator::begin(const Release& release) {
+  const Offer& offer = release.offer;
+  const double share = static_cast<double>(offer.mass) /
+                       static_cast<double>(release.local_steps * setting_.start.micros);
+  IterationTime all;
+  for (int32_t step = 0; step < release.local_steps; ++step) {
+    const IterationTime one =
+        setting_.times(offer.replica.value, offer.iteration + step, now_ + all.compute);
+    all.compute +=
+        share == 1
+            ? one.compute
+            : Duration(static_cast<int64_t>(static_cast<double>(one.compute.count()) * share));
+    all.transfer = one.transfer;
+  }
+  if (hooks_.begun) hooks_.begun(release, all);
+  push({now_ + all.compute + all.transfer, 0, Kind::Arrive, release, 0});
+}
+
+void SyncSimulator::count(const Update& update) {
+  const int64_t before = mass_at_.back(), mass = mass_of(update);
+  if (measures_) {
+    measured_mass_ += mass;
+    ++measured_updates_;
+    for (const Offer& member : update.members) {
+      const auto read = static_cast<size_t>(member.version - setting_.start.version);
+      const auto age = static_cast<double>(before - mass_at_[read]) +
+                       static_cast<double>(mass - member.mass) / 2;
+      age_sum_ += age * static_cast<double>(member.mass);
+    }
+  } else {
+    measures_ = true;
+    first_ = now_;
+  }
+  last_ = now_;
+  mass_at_.push_back(before + mass);
+}
+
+void SyncSimulator::apply_next() {
+  CHECK(!decided_.empty(), "an update that was decided");
+  const Update update = std::move(decided_.front());
+  decided_.pop_front();
+  ++applied_updates_;
+  count(update);
+  if (hooks_.applied) hooks_.applied(update);
+}
+
+bool SyncSimulator::step() {
+  if (events_.empty()) return false;
+  const Event event = events_.top();
+  events_.pop();
+  now_ = event.at;
+  switch (event.kind) {
+    case Kind::Begin:
+      begin(event.release);
+      break;
+    case Kind::Applied:
+      apply_next();
+      break;
+    case Kind::WindowOver:
+      follow(rule_.close(event.number));
+      break;
+    case Kind::Arrive: {
+      ++offers_;
+      const Offer& offer = event.release.offer;
+      replicas_[static_cast<size_t>(offer.replica.value)].offered += offer.mass;
+      auto decided = rule_.offer(offer);
+      CHECK(decided.ok(), decided.error().message);
+      follow(decided.value());
+      break;
+    }
+  }
+  return true;
+}
+
+Status SyncSimulator::change(const SyncMode& mode) {
+  auto decided = rule_.change(mode);
+  if (!decided.ok()) return decided.error();
+  follow(decided.value());
+  return ok();
+}
+
+void SyncSimulator::begin_to_measure() {
+  measures_ = false;
+  measured_mass_ = measured_updates_ = 0;
+  age_sum_ = 0;
+  std::fill(replicas_.begin(), replicas_.end(), Counted{});
+}
+
+SyncMeasure SyncSimulator::measure() const {
+  SyncMeasure measure;
+  const auto micros = static_cast<double>(setting_.start.micros);
+  const double seconds = to_milliseconds(last_ - first_) / 1000;
+  const auto mass = static_cast<double>(measured_mass_);
+  if (measured_updates_ > 0 && seconds > 0) {
+    measure.gradients_per_second = mass / micros / seconds;
+    measure.updates_per_second = static_cast<double>(measured_updates_) / seconds;
+  }
+  if (measured_mass_ > 0) measure.mean_age = age_sum_ / mass / micros;
+  int64_t offered = 0, dropped = 0;
+  for (const Counted& of : replicas_) {
+    offered += of.offered;
+    dropped += of.dropped;
+    const double share = of.offered == 0 ? 0 : share_of(of.dropped, of.offered);
+    measure.applied_fraction.push_back(1 - share);
+  }
+  measure.dropped_fraction = offered == 0 ? 0 : share_of(dropped, offered);
+  measure.updates = applied_updates_;
+  measure.end = last_;
+  return measure;
+}
+
+Result<SyncMeasure> simulate_sync(const SyncSetting& setting, const SyncLimits& limits) {
+  if (limits.offers <= 0 && limits.updates <= 0 && limits.time.count() <= 0) {
+    return invalid("a simulation of a sync mode needs a limit: offers, updates or time");
+  }
+  auto made = SyncSimulator::make(setting);
+  if (!made.ok()) return made.error();
+  SyncSimulator simulator = std::move(made).value();
+  bool warm = limits.warm_up_offers <= 0 && limits.warm_up.count() <= 0;
+  while (simulator.step()) {
+    if (!warm && simulator.offers() >= limits.warm_up_offers && simulator.now() >= limits.warm_up) {
+      simulator.begin_to_measure();
+      warm = true;
+    }
+    if (limits.offers > 0 && simulator.offers() >= limits.offers) break;
+    if (limits.updates > 0 && simulator.updates() >= limits.updates) break;
+    if (limits.time.count() > 0 && simulator.now() >= limits.time) break;
+  }
+  return simulator.measure();
+}
+
+}  // namespace tenuto

@@ -1,0 +1,129 @@
+// Replicas under a sync mode, as a simulation of events on a virtual clock: the update rule itself
+// (ir/update_rule.h), with the times of iterations and of applying updates around it.
+//
+// A released replica reads the parameters, computes, and sends its gradient; when that has arrived
+// it is an offer. What the offer decides is applied at once or, while another update is applied,
+// after that one. A replica begins its next iteration when the parameters that it was released for
+// have been applied.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <queue>
+#include <vector>
+
+#include "base/result.h"
+#include "base/unit.h"
+#include "ir/update_rule.h"
+#include "sync/scenario.h"
+
+namespace tenuto {
+
+// What is simulated: a formed mode, the replicas' times, and the time that one update takes.
+struct SyncSetting {
+  RuleStart start;
+  IterationTimes times;
+  Duration apply{};
+};
+
+// Called while the clock runs; each may be empty.
+struct SyncHooks {
+  // A replica reads the parameters and begins; how long its iteration takes, is known here alone.
+  std::function<void(const Release&, const IterationTime&)> begun;
+  // An update has been applied.
+  std::function<void(const Update&)> applied;
+};
+
+// What a mode did, from the first update after the warm-up to the last one.
+struct SyncMeasure {
+  double gradients_per_second = 0;  // applied ones, of one replica's iteration each
+  double updates_per_second = 0;
+  double mean_age = 0;          // in gradients, sync/progress.h
+  double dropped_fraction = 0;  // of all offered micro-batches
+  // Of each replica: the share of its offered micro-batches that was applied; 1 if it offered none.
+  std::vector<double> applied_fraction;
+  int64_t updates = 0;
+  Duration end{};  // when the last update was applied
+};
+
+// When a simulation ends: at whichever comes first. Zero = no such limit.
+struct SyncLimits {
+  int64_t warm_up_offers = 0;  // that are not measured
+  Duration warm_up{};          // that is not measured, either
+  int64_t offers = 0;          // in all
+  int64_t updates = 0;         // in all
+  Duration time{};
+};
+
+// One simulation, event by event. Events of one moment come in the order in which they were caused,
+// and by replica, so equal settings give equal results.
+class SyncSimulator {
+ public:
+  // Errors: UpdateRule::make's
+  static Result<SyncSimulator> make(SyncSetting setting, SyncHooks hooks = {});
+
+  // Runs the next event. False when there is none: no replica is left.
+  bool step();
+  // Another mode from this moment on. Errors: UpdateRule::change's
+  Status change(const SyncMode& mode);
+  // What was applied so far counts as warm-up.
+  void begin_to_measure();
+
+  // The moment of the last event.
+  Duration now() const { return now_; }
+  // Offers that have arrived, and updates that have been applied.
+  int64_t offers() const { return offers_; }
+  int64_t updates() const { return applied_updates_; }
+  // The rule, after the last event.
+  const UpdateRule& rule() const { return rule_; }
+  // What was measured so far.
+  SyncMeasure measure() const;
+
+ private:
+  enum class Kind : uint8_t { Begin, Arrive, Applied, WindowOver };
+  struct Event {
+    Duration at{};
+    int64_t sequence = 0;
+    Kind kind = Kind::Begin;
+    Release release;     // Begin, Arrive
+    int64_t number = 0;  // WindowOver
+  };
+  struct Later {
+    bool operator()(const Event& left, const Event& right) const {
+      return left.at != right.at ? left.at > right.at : left.sequence > right.sequence;
+    }
+  };
+  struct Counted {
+    int64_t offered = 0, dropped = 0;
+  };
+
+  SyncSimulator(SyncSetting setting, SyncHooks hooks, UpdateRule rule);
+  void push(Event event);
+  void begin(const Release& release);
+  void follow(const Decided& decided);
+  void apply_next();
+  void count(const Update& update);
+
+  SyncSetting setting_;
+  SyncHooks hooks_;
+  UpdateRule rule_;
+  std::priority_queue<Event, std::vector<Event>, Later> events_;
+  std::deque<Update> decided_;  // updates that are being applied, or wait for it
+  Duration now_{}, free_at_{};  // free_at_: the end of the last update that was decided
+  int64_t sequence_ = 0, offers_ = 0, applied_updates_ = 0;
+  std::vector<int64_t> mass_at_;   // mass_at_[v - first version]: applied when version v was made
+  std::vector<Counted> replicas_;  // since begin_to_measure
+  bool measures_ = false;          // the update after which measuring begins has been applied
+  Duration first_{}, last_{};
+  int64_t measured_mass_ = 0, measured_updates_ = 0;
+  double age_sum_ = 0;  // mass x age, in micro-batches
+};
+
+// Simulates a mode until a limit.
+//
+// Errors: UpdateRule::make's; Invalid/Call  no limit
+// Cost:   offers x (replicas + log replicas)
+Result<SyncMeasure> simulate_sync(const SyncSetting& setting, const SyncLimits& limits);
+
+}  // namespace tenuto

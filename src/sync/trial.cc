@@ -1,0 +1,241 @@
+#include "sync/trial.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "base/text.h"
+#include "sync/choose.h"
+#include "sync/formed.h"
+#include "sync/heuristic.h"
+#include "sync/progress.h"
+#include "sync/trial_model.h"
+
+namespace tenuto {
+
+namespace {
+
+constexpr Duration kDecisionEvery = std::chrono::seconds(1);
+// A replica that has not been heard of is taken to need this many times what it has spent so far.
+constexpr double kCensored = 1.5;
+constexpr double kNoiseMemory = 0.95;  // of the mean squared gradients, per update
+
+double squared_norm(const std::vector<float>& vector) {
+  double sum = 0;
+  for (const float value : vector) sum += double{value} * double{value};
+  return sum;
+}
+
+// Estimates the gradient noise scale from the gradients of single replicas and of their mean.
+//
+// Source: McCandlish et al., "An empirical model of large-batch training", 2018, appendix A.1.
+class NoiseScale {
+ public:
+  // `single`: the mean squared norm of gradients over `batch` samples; `joint`: the squared norm of
+  // the mean of `count` of them.
+  void add(double single, double joint, double batch, int64_t count) {
+    if (count < 2) return;
+    const double all = batch * static_cast<double>(count);
+    const double signal = (all * joint - batch * single) / (all - batch);
+    const double noise = (single - joint) / (1 / batch - 1 / all);
+    signal_ = begun_ ? kNoiseMemory * signal_ + (1 - kNoiseMemory) * signal : signal;
+    noise_ = begun_ ? kNoiseMemory * noise_ + (1 - kNoiseMemory) * noise : noise;
+    begun_ = true;
+  }
+  // In samples; 0 while there is no sound estimate.
+  double samples() const { return signal_ > 0 && noise_ > 0 ? noise_ / signal_ : 0; }
+
+ private:
+  double signal_ = 0, noise_ = 0;
+  bool begun_ = false;
+};
+
+// One trial while it runs.
+class Trial {
+ public:
+  explicit Trial(const TrialSetting& setting)
+      : setting_(setting),
+        model_(setting.seed, setting.scenario.replicas),
+        parameters_(model_.initial()),
+        samples_(static_cast<size_t>(setting.scenario.replicas)),
+        under_way_(samples_.size()) {}
+
+  Result<TrialResult> run() {
+    const SyncScenario& scenario = setting_.scenario;
+    const std::vector<IterationTime> means = mean_times(scenario, setting_.seed);
+    auto mode = form(setting_.mode, means, setting_.batch);
+    if (!mode.ok()) return mode.error();
+    SyncMode first = std::move(mode).value();
+    if (first.local_steps != 1) {
+      return invalid(cat("sync mode ", to_text(first), ": expected no local steps in a trial"));
+    }
+    // Nothing is known yet: the window is that of replicas that are all equally fast.
+    const std::vector<IterationTime> equal(samples_.size(), scenario.base);
+    if (setting_.policy == SyncPolicy::LookAhead) first = first_mode(equal);
+    if (setting_.policy == SyncPolicy::Published) first = SyncMode{};
+    SyncHooks hooks;
+    hooks.begun = [this](const Release& release, const IterationTime& time) {
+      begun(release, time);
+    };
+    hooks.applied = [this](const Update& update) { applied(update); };
+    auto made = SyncSimulator::make({{first, scenario.replicas, setting_.batch, 0, {}},
+                                     times_of(scenario, setting_.seed),
+                                     scenario.apply},
+                                    std::move(hooks));
+    if (!made.ok()) return made.error();
+    SyncSimulator simulator = std::move(made).value();
+    simulator_ = &simulator;
+    while (!result_.reached && simulator.now() < setting_.limit && simulator.step()) {
+      look(simulator);
+    }
+    result_.measure = simulator.measure();
+    result_.gradients = static_cast<double>(applied_mass_) / static_cast<double>(setting_.batch);
+    return result_;
+  }
+
+ private:
+  // An iteration that a replica is in, or has just ended.
+  struct UnderWay {
+    std::vector<float> gradient;  // the sum over its samples
+    IterationTime time;
+    Duration since{};
+    double share = 1;
+    bool heard = true;  // its time is among the samples
+  };
+
+  void begun(const Release& release, const IterationTime& time) {
+    const Offer& offer = release.offer;
+    UnderWay& own = under_way_[static_cast<size_t>(offer.replica.value)];
+    own.gradient =
+        model_.gradient(parameters_, offer.replica.value, offer.iteration, offer.mass).sum;
+    own.time = time;
+    own.since = simulator_->now();
+    own.share = static_cast<double>(offer.mass) / static_cast<double>(setting_.batch);
+    own.heard = false;
+  }
+
+  void applied(const Update& update) {
+    const double full =
+        static_cast<double>(setting_.batch) * static_cast<double>(setting_.scenario.replicas);
+    const auto step = static_cast<float>(setting_.rate / full);
+    std::vector<float> sum(parameters_.size(), 0.0f);
+    double single = 0;
+    for (const Offer& member : update.members) {
+      const auto& gradient = under_way_[static_cast<size_t>(member.replica.value)].gradient;
+      const auto mass = static_cast<double>(member.mass);
+      single += squared_norm(gradient) / (mass * mass);
+      for (size_t i = 0; i < sum.size(); ++i) sum[i] += gradient[i];
+    }
+    for (size_t i = 0; i < sum.size(); ++i) parameters_[i] -= step * sum[i];
+    applied_mass_ += mass_of(update);
+    const auto mass = static_cast<double>(mass_of(update));
+    const auto count = std::ssize(update.members);
+    noise_.add(single / static_cast<double>(count), squared_norm(sum) / (mass * mass),
+               mass / static_cast<double>(count), count);
+  }
+
+  // Evaluates and decides when it is time to.
+  void look(SyncSimulator& simulator) {
+    for (size_t i = 0; i < under_way_.size(); ++i) {
+      UnderWay& own = under_way_[i];
+      if (own.heard || simulator.now() < own.since + own.time.compute + own.time.transfer) continue;
+      samples_[i].add(own.time, own.share);
+      own.heard = true;
+    }
+    while (simulator.now() >= next_evaluation_) {
+      next_evaluation_ += setting_.evaluation;
+      result_.accuracy = model_.accuracy(parameters_);
+      good_ = result_.accuracy >= setting_.target ? good_ + 1 : 0;
+      if (good_ == 2) {
+        result_.reached = next_evaluation_ - setting_.evaluation;
+        return;
+      }
+    }
+    if (setting_.policy == SyncPolicy::Fixed || simulator.now() < next_decision_) return;
+    next_decision_ = simulator.now() + kDecisionEvery;
+    decide(simulator);
+  }
+
+  // The samples of each replica; for one that has not been heard of, a guess from what it has
+  // spent.
+  std::vector<std::vector<IterationTime>> heard(Duration now) const {
+    std::vector<std::vector<IterationTime>> all;
+    for (size_t i = 0; i < samples_.size(); ++i) {
+      all.push_back(samples_[i].all());
+      if (!all.back().empty()) continue;
+      const auto spent = static_cast<double>((now - under_way_[i].since).count());
+      const Duration compute = setting_.scenario.base.compute;
+      const Duration guess(static_cast<int64_t>(kCensored * spent));
+      all.back().push_back({compute, std::max(guess - compute, Duration{1})});
+    }
+    return all;
+  }
+
+  void decide(SyncSimulator& simulator) {
+    const auto samples = heard(simulator.now());
+    SyncMode wanted = simulator.rule().mode();
+    if (setting_.policy == SyncPolicy::LookAhead) {
+      const auto choice =
+          choose_by_look_ahead({samples, setting_.scenario.apply, setting_.batch, setting_.kappa,
+                                simulator.rule().mode(), setting_.seed});
+      if (choice.ok()) wanted = choice.value().mode;
+    } else {
+      std::vector<IterationTime> means;
+      for (const auto& of : samples) {
+        TimeSamples own;
+        for (const IterationTime& time : of) own.add(time);
+        means.push_back(own.mean());
+      }
+      const std::vector<ReplicaId> slow = stragglers(means);
+      if (slow == stragglers_) return;
+      stragglers_ = slow;
+      const auto choice =
+          choose_by_heuristic({means, noise_.samples(), static_cast<double>(setting_.batch)});
+      if (choice.ok()) wanted = choice.value();
+    }
+    if (wanted == simulator.rule().mode()) return;
+    if (simulator.change(wanted).ok()) ++result_.changes;
+  }
+
+  const TrialSetting& setting_;
+  TrialModel model_;
+  std::vector<float> parameters_;
+  std::vector<TimeSamples> samples_;
+  std::vector<UnderWay> under_way_;
+  SyncSimulator* simulator_ = nullptr;  // while run() is active
+  NoiseScale noise_;
+  std::vector<ReplicaId> stragglers_;
+  Duration next_evaluation_{}, next_decision_ = kDecisionEvery;
+  int good_ = 0;
+  int64_t applied_mass_ = 0;
+  TrialResult result_;
+};
+
+}  // namespace
+
+std::vector<IterationTime> mean_times(const SyncScenario& scenario, uint64_t seed) {
+  constexpr int64_t kDraws = 256;
+  Duration all{};
+  for (const SlowPhase& phase : scenario.phases) all += phase.length;
+  const IterationTimes times = times_of(scenario, seed);
+  std::vector<IterationTime> means;
+  for (int32_t replica = 0; replica < scenario.replicas; ++replica) {
+    IterationTime sum;
+    for (int64_t i = 0; i < kDraws; ++i) {
+      const IterationTime one = times(replica, i, all * i / kDraws);
+      sum.compute += one.compute;
+      sum.transfer += one.transfer;
+    }
+    means.push_back({sum.compute / kDraws, sum.transfer / kDraws});
+  }
+  return means;
+}
+
+Result<TrialResult> run_trial(const TrialSetting& setting) {
+  if (setting.batch < 1 || !(setting.rate > 0)) {
+    return invalid(cat("a trial needs a batch and a rate above 0, found ", setting.batch, " and ",
+                       setting.rate));
+  }
+  return Trial(setting).run();
+}
+
+}  // namespace tenuto

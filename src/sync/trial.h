@@ -1,0 +1,52 @@
+// A trial of a sync mode: a small network is trained on the virtual clock until it reaches an
+// accuracy, with the mode fixed or chosen on the way. It shows what look-ahead and model of
+// accuracy are worth; all gradients are computed from the parameters that their replica had read.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include "base/result.h"
+#include "sync/simulator.h"
+
+namespace tenuto {
+
+// Who says which mode is in force.
+enum class SyncPolicy : uint8_t {
+  Fixed,      // TrialSetting::mode all the time
+  LookAhead,  // choose_by_look_ahead every second, beginning with first_mode
+  Published,  // choose_by_heuristic whenever the set of stragglers has changed
+};
+
+// One trial. The defaults are those of the reference experiment.
+struct TrialSetting {
+  SyncScenario scenario;
+  SyncPolicy policy = SyncPolicy::Fixed;
+  SyncMode mode;         // Fixed; formed from the scenario's mean times if it is not formed
+  uint64_t seed = 0;     // of data, parameters and times
+  int64_t batch = 16;    // samples of a replica's iteration
+  double rate = 1.2;     // of plain SGD; each update moves by its share of the full mass
+  double target = 0.94;  // test accuracy, on two evaluations in succession
+  Duration evaluation = from_milliseconds(250);  // between two of them
+  Duration limit = from_milliseconds(90'000);    // the trial ends without reaching the target
+  double kappa = 0.3;                            // LookAhead
+};
+
+// What came of it.
+struct TrialResult {
+  std::optional<Duration> reached;  // when the target was reached
+  double gradients = 0;             // applied until the end, of one replica's batch each
+  double accuracy = 0;              // at the last evaluation
+  int64_t changes = 0;              // of the mode
+  SyncMeasure measure;
+};
+
+// The mean iterations of the scenario's replicas over its phases and many draws.
+std::vector<IterationTime> mean_times(const SyncScenario& scenario, uint64_t seed);
+
+// Errors: those of form and UpdateRule::make; Invalid/Call  local steps, which a trial does not
+// make
+Result<TrialResult> run_trial(const TrialSetting& setting);
+
+}  // namespace tenuto

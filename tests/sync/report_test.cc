@@ -1,0 +1,99 @@
+// The answer of tenuto simulate --sync.
+#include "sync/report.h"
+
+#include <gtest/gtest.h>
+
+#include "base/text.h"
+
+namespace tenuto {
+namespace {
+
+std::string refusal(const SyncQuestion& question) {
+  const auto report = answer(question);
+  return report.ok() ? "" : report.error().message;
+}
+
+TEST(SyncReport, Text) {
+  SyncQuestion question;
+  question.mode = "synchronous";
+  question.replicas = 4;
+  question.iteration_ms = {100, 100, 100, 190};
+  question.apply_ms = 10;
+  const auto report = answer(question);
+  ASSERT_TRUE(report.ok()) << report.error().message;
+  // 20 gradients per second; 1000 x (1 + 0.3 x 1.5 / 4) / 20 seconds.
+  EXPECT_EQ(to_text(report.value()),
+            "synchronous: 4 replicas\n"
+            "gradients   20.000 per second, one replica's iteration each\n"
+            "updates     5.000 per second\n"
+            "age         1.500 gradients on average\n"
+            "dropped     0.00 % of all gradients\n"
+            "target      55.625 s for the progress of 1000 gradients of age 0\n");
+  const Json tree = to_json(report.value());
+  EXPECT_NEAR(tree["gradients_per_second"].get<double>(), 20, 1e-9);
+  EXPECT_NEAR(tree["updates_per_second"].get<double>(), 5, 1e-9);
+  EXPECT_EQ(tree["mean_age"], 1.5);
+  EXPECT_EQ(tree["dropped_fraction"], 0.0);
+  EXPECT_EQ(tree["mode"], "synchronous");
+  EXPECT_NEAR(tree["target_seconds"].get<double>(), 55.625, 1e-9);
+}
+
+// Every mode of the command line is priced, and none makes more gradients than asynchronous.
+TEST(SyncReport, EveryMode) {
+  SyncQuestion question;
+  question.iteration_ms = {100, 100, 100, 100, 120, 150, 200, 400};
+  question.jitter_percent = 5;
+  question.apply_ms = 1;
+  question.mode = "asynchronous";
+  const double most = answer(question).value().measure.gradients_per_second;
+  for (const char* mode : {"synchronous", "x:4", "grace:4", "groups", "ring:6", "backup:7",
+                           "bounded:3", "x:2+bounded:4", "synchronous+local:4", "auto"}) {
+    question.mode = mode;
+    const auto report = answer(question);
+    ASSERT_TRUE(report.ok()) << report.error().message;
+    EXPECT_GT(report.value().measure.gradients_per_second, 10) << mode;
+    EXPECT_LT(report.value().measure.gradients_per_second, 1.02 * most) << mode;
+    EXPECT_GT(report.value().target_seconds, 0) << mode;
+  }
+  question.mode = "auto";
+  const auto report = answer(question);
+  EXPECT_FALSE(report.value().reason.empty());
+  EXPECT_GT(report.value().alternatives.size(), 15u);
+  EXPECT_TRUE(to_json(report.value()).contains("alternatives"));
+  EXPECT_NE(to_text(report.value()).find("progress/s"), std::string::npos);
+}
+
+TEST(SyncReport, NothingInTheTime) {
+  SyncQuestion question;
+  question.mode = "synchronous";
+  question.seconds = 0.15;
+  const auto report = answer(question);
+  ASSERT_TRUE(report.ok());
+  EXPECT_TRUE(to_json(report.value())["target_seconds"].is_null());
+  EXPECT_NE(to_text(report.value()).find("too few updates"), std::string::npos);
+}
+
+TEST(SyncReport, Refusals) {
+  SyncQuestion question;
+  question.mode = "asynchron";
+  EXPECT_NE(refusal(question).find("did you mean 'asynchronous'?"), std::string::npos);
+  question.mode = "x:9";
+  EXPECT_EQ(refusal(question),
+            "sync mode x:9: expected a count from 1 to 8 with 8 replicas, found 9");
+  question.mode = "asynchronous";
+  question.iteration_ms = {1, 2, 3};
+  EXPECT_EQ(refusal(question),
+            "--iteration-ms: expected one time, or one for each of 8 replicas, found 3");
+  question.iteration_ms = {0};
+  EXPECT_EQ(refusal(question), "--iteration-ms: expected times above 0, found 0");
+  question.iteration_ms = {1};
+  question.seconds = 1e6;
+  EXPECT_EQ(refusal(question),
+            "--seconds: expected at most 625.000 s, in which replicas with these times make "
+            "5e+06 iterations, found 1e+06");
+  question.replicas = 0;
+  EXPECT_EQ(refusal(question), "expected 1 to 16384 replicas, found 0");
+}
+
+}  // namespace
+}  // namespace tenuto
