@@ -22,6 +22,7 @@
 #include "sim/causes.h"
 #include "sim/price.h"
 #include "sim/timeline.h"
+#include "sync/report.h"
 
 namespace tenuto {
 
@@ -200,6 +201,51 @@ int write_page_of(const SimulateOptions& options, const SimulationCase& it,
   return 1;
 }
 
+// --sync MODE: another question, with flags of its own. Returns the exit code.
+int run_sync(const SimulateOptions& options, std::ostream& out, std::ostream& errors) {
+  SyncQuestion question = options.sync;
+  question.seconds = options.seconds.value_or(question.seconds);
+  question.seed = static_cast<uint64_t>(options.seed);
+  const auto report = answer(question);
+  if (!report.ok()) {
+    errors << "tenuto simulate: " << told(report.error().message) << "\n";
+    return exit_code_of_command(report.error());
+  }
+  out << (options.json ? to_json(report.value()).dump() + "\n" : to_text(report.value()));
+  return 0;
+}
+
+// What a sync mode is priced from. Called last: it excludes the flags that describe a plan.
+void add_sync_flags(CLI::App& command, SyncQuestion& question) {
+  std::vector<CLI::Option*> others;
+  for (const char* shared : {"--help", "--json", "--seconds", "--seed"}) {
+    others.push_back(command.get_option(shared));
+  }
+  CLI::Option* sync = command.add_option(
+      "--sync", question.mode,
+      "price a sync mode instead of a plan: synchronous, asynchronous, x:K, grace:K, groups,\n"
+      "ring:K, backup:K, rebalanced, bounded:S, or auto (docs/sync-modes.md)");
+  for (CLI::Option* plan : command.get_options()) {
+    const bool both = plan == sync || std::count(others.begin(), others.end(), plan) > 0;
+    if (!both) sync->excludes(plan);
+  }
+  for (CLI::Option* with_sync :
+       {number_flag(command, "--replicas", question.replicas, whole_numbers(1, kMostReplicas),
+                    "replicas of the model (8)"),
+        numbers_flag(command, "--iteration-ms", question.iteration_ms, NumberRange{1e-3, 1e9},
+                     "time of an iteration: one number, or one per replica (100)"),
+        number_flag(command, "--apply-ms", question.apply_ms, NumberRange{0, 1e9},
+                    "time of applying one update (0)"),
+        number_flag(command, "--jitter-percent", question.jitter_percent, NumberRange{0, 1000},
+                    "deviation of an iteration's time (0)"),
+        number_flag(command, "--kappa", question.kappa, NumberRange{0, 100},
+                    "what a gradient's age costs (0.3; 0.6 with momentum or Adam)"),
+        number_flag(command, "--target-gradients", question.target_gradients, NumberRange{1, 1e15},
+                    "gradients of age 0 that reach the accuracy (1000)")}) {
+    with_sync->needs(sync);
+  }
+}
+
 // What a model and its devices are made from, apart from a job.
 void add_model_flags(CLI::App& command, SimulateOptions& options) {
   const NumberRange milliseconds{0, 1e9};
@@ -222,6 +268,7 @@ void add_model_flags(CLI::App& command, SimulateOptions& options) {
 }  // namespace
 
 int run_simulate(const SimulateOptions& options, std::ostream& out, std::ostream& errors) {
+  if (!options.sync.mode.empty()) return run_sync(options, out, errors);
   const Duration before = monotonic_clock().now();
   Watch watch;
   std::optional<WaitingLine> waiting;
@@ -318,15 +365,17 @@ void add_simulate_command(CLI::App& app, Chosen chosen) {
                       "yes or no: price reductions, norm and update too (yes for a job, else no)");
   number_flag(*command, "--iterations", options->iterations, whole_numbers(1, 1e9), "steps (1)");
   number_flag(*command, "--seconds", options->seconds, NumberRange{1e-6, 1e6},
-              "time limit of searches; making and pricing a plan takes its own time");
+              "time limit of searches; making and pricing a plan takes its own time. With --sync:\n"
+              "the simulated time (100)");
   number_flag(*command, "--seed", options->seed, whole_numbers(0, kMostSeed),
-              "seed of random choices; nothing uses it yet");
+              "seed of the jitter with --sync; nothing else uses it yet");
   path_flag(*command, "--trace", options->trace, "write a Chrome trace to this file");
   path_flag(*command, "--page", options->page, "write an HTML page to this file");
   path_flag(*command, "--measured", options->measured,
             "a run's folder or trace, shown on the page beside the prediction");
   command->add_flag("--json", options->json, "one JSON object on stdout");
   command->add_flag("--gantt", options->gantt, "draw the compute lanes");
+  add_sync_flags(*command, options->sync);
   command->callback([options, chosen = std::move(chosen)] {
     chosen([options] { return run_simulate(*options); });
   });

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "base/watch.h"
+#include "sync/report.h"
 
 namespace tenuto {
 
@@ -35,6 +36,7 @@ struct SimulateOptions {
   std::string trace;              // file for the Chrome trace
   std::string page;               // file for the HTML page
   std::string measured;  // run's folder, or a trace: shown on the page beside the simulated step
+  SyncQuestion sync;     // without a mode: a plan is priced
   bool json = false, gantt = false;
 };
 

@@ -68,6 +68,23 @@ TEST(Simulate, Figures) {
   for (const char* field : {"plan_ms", "ops", "reason"}) EXPECT_TRUE(tree.contains(field)) << field;
 }
 
+TEST(Simulate, SyncModes) {
+  SimulateOptions options;
+  options.sync.mode = "synchronous";
+  options.sync.replicas = 4;
+  options.sync.iteration_ms = {100, 100, 100, 190};
+  options.sync.apply_ms = 10;
+  const auto tree = simulated(options);
+  EXPECT_NEAR(tree["gradients_per_second"].get<double>(), 20, 1e-9);
+  EXPECT_NEAR(tree["updates_per_second"].get<double>(), 5, 1e-9);
+  EXPECT_EQ(tree["mean_age"], 1.5);
+  EXPECT_EQ(tree["dropped_fraction"], 0.0);
+  options.sync.mode = "backup:4";
+  EXPECT_EQ(refused(options, 2),
+            "tenuto simulate: sync mode backup:4: expected a count from 1 to 3 with 4 replicas, "
+            "found 4\n");
+}
+
 TEST(Simulate, LinksAndWorkers) {
   SimulateOptions options = flags(4, 12, "gpipe");
   options.link_ms = 2;
