@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "base/text.h"
+#include "breaks.h"
 
 namespace tenuto::tcp {
 
@@ -64,6 +65,7 @@ class SimulatedSockets : public Sockets {
     moment = std::min(moment, net_.now_ + net_.delay());
   }
 
+  std::vector<Duration> troubles;
   int port = 0, refusals = 0;
   bool alive = true, stopped = false;
   std::map<int32_t, std::shared_ptr<End>> ends;
@@ -114,7 +116,12 @@ void SimulatedNetwork::break_now(End& end) {
     const Duration heard = random_.below(3) == 0 ? Duration(random_.below(3000000)) : Duration{};
     each->breaks_at = std::min(each->breaks_at, now_ + heard);
     each->broken = true;  // what is written from now on is lost
+    if (each->dialler != nullptr) each->dialler->troubles.push_back(each->breaks_at);
   }
+}
+
+const std::vector<Duration>& SimulatedNetwork::troubles_of(const Sockets& host) {
+  return static_cast<const SimulatedSockets&>(host).troubles;
 }
 
 void SimulatedNetwork::kill(Sockets& host) {
@@ -154,6 +161,7 @@ void SimulatedNetwork::advance(Duration limit) {
 SocketId SimulatedSockets::connect(const SocketAddress& to) {
   const auto end = std::make_shared<End>();
   end->port = port_of(to.storage);
+  end->dialler = this;
   end->open_at = net_.now_ + net_.delay();
   SimulatedSockets* target = nullptr;
   for (SimulatedSockets* each : net_.hosts_) {
@@ -163,6 +171,7 @@ SocketId SimulatedSockets::connect(const SocketAddress& to) {
   refusals = refuse ? refusals + 1 : 0;
   if (!net_.silent_ && (target == nullptr || refuse)) {
     end->refused = true;
+    troubles.push_back(end->open_at);
   } else if (net_.silent_ || net_.random_.below(100) < net_.faults_.unanswered_of_100) {
     end->open_at = Duration::max();
   } else {
@@ -253,9 +262,7 @@ Io SimulatedSockets::write(SocketId socket, std::span<const std::span<const std:
   if (!chunk.bytes.empty()) other->coming.push_back(std::move(chunk));
   if (breaks) {
     net_.break_now(end);
-    // Half of the breaks come soon: within a greeting, a header, a small message.
-    const int64_t mean = net_.random_.below(2) == 0 ? 1500 : 2 * net_.faults_.mean_bytes;
-    net_.until_break_ = net_.random_.below(mean);
+    net_.until_break_ = bytes_until_break(net_.random_, net_.faults_.mean_bytes);
   }
   return io;
 }

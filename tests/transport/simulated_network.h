@@ -42,6 +42,9 @@ class SimulatedNetwork {
   void cut(Sockets& host);
   // How many connections have broken.
   int64_t breaks() const { return breaks_; }
+  // When a host has heard, or will hear, of each time that the network has refused or broken an
+  // attempt or a connection that this host has dialled.
+  static const std::vector<Duration>& troubles_of(const Sockets& host);
   // From now on what is written is lost, and no attempt to connect is answered.
   void fall_silent() { silent_ = true; }
   // Stops to break anything.
@@ -71,6 +74,7 @@ class SimulatedNetwork {
     int port = 0;          // a dialled end: where to
     bool arrived = false;  // the listener has been told
     bool accepted = false;
+    class SimulatedSockets* dialler = nullptr;  // of a dialled end: whose it is
   };
   void break_now(End& end);
   Duration delay();

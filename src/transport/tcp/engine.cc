@@ -95,6 +95,7 @@ void Engine::handle_events(std::vector<SocketEvent>& events) {
       probe_ended(connection->peer, event.socket, {Io::Kind::Moved, 0, false, {}});
       continue;  // it was accepted
     }
+    connection->reached |= event.writable && !event.over;
     if (event.readable) mark_readable(*connection);
     if (event.writable) {
       connection->writable = true;

@@ -4,10 +4,11 @@
 // waiting is done without (gather_events). The messages with a peer are the work of its Link; the
 // engine moves bytes between links and sockets, opens connections, and knows when a peer is lost.
 //
-// The end that called connect() connects again after a break: at once, then after pauses of 1 to 50
-// ms. The other end accepts this connection in place of the old one, when both name the same
-// session, and meanwhile checks whether anybody listens at the peer's address. Where nobody does,
-// the peer is dead (docs/decisions/076-a-wire-over-tcp.md).
+// The end that called connect() connects again after a break: at once, then after pauses that grow
+// from 1 to 50 ms while nobody answers, and start again at 1 ms whenever the peer's host has. The
+// other end accepts this connection in place of the old one, when both name the same session, and
+// meanwhile checks whether anybody listens at the peer's address. Where nobody does, the peer is
+// dead (docs/decisions/076-a-wire-over-tcp.md).
 #pragma once
 
 #include <list>
@@ -94,6 +95,7 @@ class Engine {
     Duration limit{};                    // of a stranger
     bool readable = true, writable = true;
     Duration heard{};                        // when bytes last came
+    bool reached = false;                    // of an attempt: the peer's host has accepted it
     bool over = false;                       // no event comes any more: read to the end
     bool to_read = false, to_write = false;  // is in the list of that name
   };
@@ -105,7 +107,7 @@ class Engine {
     Duration since{}, limit{};          // of all attempts
     Duration retry{}, attempt_limit{};  // the next attempt, the end of this one
     SocketId attempt = kNoSocket;
-    int tries = 0, refusals = 0;  // refusals: attempts in a row that found nobody
+    int tries = 0, refusals = 0;  // attempts in a row that reached no host, that found nobody
   };
   // A broken connection that is being repaired, and at the end that accepts the next one the checks
   // whether the peer still listens.

@@ -10,8 +10,15 @@ namespace tenuto::tcp {
 
 namespace {
 
-// The pause before an attempt to connect, by how many attempts there were; the last one repeats.
+// The pause before an attempt to connect, by how many attempts in a row reached no host; the last
+// one repeats.
 constexpr std::array<int, 7> kPauses{0, 1, 2, 5, 10, 20, 50};  // ms
+// An attempt that the peer's host has accepted and that broke afterwards does not count as such:
+// the connection broke again, which the next attempt repairs as soon. So that an end whose
+// connections are all accepted and closed, as by a proxy without a worker behind it, does not
+// connect a thousand times a second for long, no pause is shorter than this part of the time since
+// the first attempt, until that is as long as the longest pause.
+constexpr int kPartOfTime = 16;
 // When a process dies the kernel closes its connections and its listener almost at once, in any
 // order. So nobody listens any more when three attempts in a row, over 3 ms, have been refused.
 constexpr int kRefusals = 3;
@@ -30,6 +37,7 @@ Duration pause_after(int tries) {
   const auto last = static_cast<int>(kPauses.size()) - 1;
   return std::chrono::milliseconds(kPauses[static_cast<size_t>(std::min(tries, last))]);
 }
+constexpr Duration kLongestPause = std::chrono::milliseconds(kPauses.back());
 
 }  // namespace
 
@@ -226,10 +234,15 @@ void Engine::attempt(WorkerId id, Peer& peer, Duration now) {
 void Engine::attempt_failed(WorkerId id, const std::string& why, bool refused) {
   Peer& peer = peer_of(id);
   Dial& dial = *peer.dial;
+  const Connection* connection = find(dial.attempt);
+  const bool reached = connection != nullptr && connection->reached;
   remove(std::exchange(dial.attempt, kNoSocket), true);
   dial.last_error = why;
   dial.refusals = refused ? dial.refusals + 1 : 0;
-  dial.retry = sockets_.now() + pause_after(++dial.tries);
+  dial.tries = reached ? 1 : dial.tries + 1;
+  const Duration now = sockets_.now();
+  const Duration least = std::min((now - dial.since) / kPartOfTime, kLongestPause);
+  dial.retry = now + std::max(pause_after(dial.tries), least);
   if (dial.intent != Intent::Repair || dial.refusals < kRefusals) return;
   lose(id, cat(peer.mending->why, "; nobody listens at ", peer.name, " any more"));
 }
