@@ -9,6 +9,7 @@
 #include "base/text.h"
 #include "transport/bytes.h"
 #include "transport/hello.h"
+#include "transport/queued_wire.h"
 #include "transport/tcp/call_queue.h"
 #include "transport/tcp/engine.h"
 #include "transport/tcp/epoll_sockets.h"
@@ -27,26 +28,10 @@ using tcp::Engine;
 // What a caller writes itself to a connection before it leaves the rest to the wire's thread.
 constexpr size_t kWrittenByCaller = tcp::kSmall;
 
-// A call on its way to the engine.
-struct Call {
-  enum class Kind : uint8_t { Connect, Send, Recv, Drop, Break, Close } kind = Kind::Close;
-  WorkerId peer;
-  Tag tag;
-  Stamp stamp;
-  Ticket ticket = kNoTicket;
-  std::span<const std::byte> sent;
-  std::span<std::byte> received;
-  Taker taker;
-  std::string name;
-  SocketAddress to;
-  Duration limit{};
-  int64_t after = 0;
-};
-
 // The engine belongs to whoever has locked `owner_`. Who turns it gives it away while it waits for
 // the network. A caller that finds it free writes at once, so that a small message leaves without
 // waking a thread; a caller never waits for it.
-class Wire : public TcpTransport, public MailboxDriver {
+class Wire : public QueuedWire<TcpTransport>, public MailboxDriver {
  public:
   Wire(const TcpSettings& settings, Hello self, Mailbox& mailbox,
        std::unique_ptr<tcp::Sockets> sockets)
@@ -66,26 +51,16 @@ class Wire : public TcpTransport, public MailboxDriver {
   Status start();
 
   Address address() const override { return {address_}; }
-  Status connect(WorkerId peer, const Address& address, Ticket ticket) override;
-  Status send(WorkerId to, Tag tag, std::span<const std::byte> bytes, Stamp stamp,
-              Ticket ticket) override;
-  Status recv(WorkerId from, Tag tag, std::span<std::byte> bytes, Ticket ticket) override {
-    return take(from, tag, bytes, {}, ticket);
-  }
   bool has_takers() const override { return true; }
-  Status take(WorkerId from, Tag tag, std::span<std::byte> buffer, Taker taker,
-              Ticket ticket) override;
-  Status drop(WorkerId peer) override;
   Status close(Duration limit) override;
   std::vector<Repair> take_repairs() override;
-  Status break_connection(WorkerId peer, int64_t after) override;
   TcpCounters counters() const override;
 
   void drive(Duration until) override { handover_.drive(until); }
 
  private:
   friend class tcp::Handover<Wire>;
-  Status submit(Call call);
+  Status submit(WireCall call) override;
   void apply();
   void run();
 
@@ -123,7 +98,7 @@ class Wire : public TcpTransport, public MailboxDriver {
   std::unique_ptr<tcp::Sockets> sockets_;
   std::string address_;
   std::thread thread_;
-  tcp::CallQueue<Call> calls_;
+  tcp::CallQueue<WireCall> calls_;
   std::atomic<bool> open_{false};   // calls are accepted
   QueueMailbox* driven_ = nullptr;  // the mailbox whose reader turns the loop; null = nobody's
   tcp::Spinner spinner_;
@@ -145,57 +120,14 @@ Status Wire::start() {
   return ok();
 }
 
-// Adds a call and sees to it that somebody makes it.
-Status Wire::submit(Call call) {
-  const bool closes = call.kind == Call::Kind::Close;
+Status Wire::submit(WireCall call) {
+  const bool closes = call.kind == WireCall::Kind::Close;
   if (closes ? !open_.exchange(false) : !open_.load()) return closed_error(self_);
-  const bool at_once = call.kind == Call::Kind::Send && call.sent.size() <= tcp::kSmall;
-  const bool urgent = call.kind != Call::Kind::Send && call.kind != Call::Kind::Recv;
+  const bool at_once = call.kind == WireCall::Kind::Send && call.sent.size() <= tcp::kSmall;
+  const bool urgent = call.kind != WireCall::Kind::Send && call.kind != WireCall::Kind::Recv;
   calls_.push(std::move(call));
   handover_.called(at_once, urgent);
   return ok();
-}
-
-Status Wire::connect(WorkerId peer, const Address& address, Ticket ticket) {
-  const auto to = resolve(address.text);
-  if (!to.ok()) return to.error();
-  Call call;
-  call.kind = Call::Kind::Connect;
-  call.peer = peer;
-  call.name = address.text;
-  call.to = to.value();
-  call.ticket = ticket;
-  return submit(std::move(call));
-}
-
-Status Wire::send(WorkerId to, Tag tag, std::span<const std::byte> bytes, Stamp stamp,
-                  Ticket ticket) {
-  Call call;
-  call.kind = Call::Kind::Send;
-  call.peer = to;
-  call.tag = tag;
-  call.sent = bytes;
-  call.stamp = stamp;
-  call.ticket = ticket;
-  return submit(std::move(call));
-}
-
-Status Wire::take(WorkerId from, Tag tag, std::span<std::byte> buffer, Taker taker, Ticket ticket) {
-  Call call;
-  call.kind = Call::Kind::Recv;
-  call.peer = from;
-  call.tag = tag;
-  call.received = buffer;
-  call.taker = taker;
-  call.ticket = ticket;
-  return submit(std::move(call));
-}
-
-Status Wire::drop(WorkerId peer) {
-  Call call;
-  call.kind = Call::Kind::Drop;
-  call.peer = peer;
-  return submit(std::move(call));
 }
 
 std::vector<Repair> Wire::take_repairs() {
@@ -203,16 +135,8 @@ std::vector<Repair> Wire::take_repairs() {
   return std::exchange(tally_.repairs, {});
 }
 
-Status Wire::break_connection(WorkerId peer, int64_t after) {
-  Call call;
-  call.kind = Call::Kind::Break;
-  call.peer = peer;
-  call.after = after;
-  return submit(std::move(call));
-}
-
 Status Wire::close(Duration limit) {
-  Call call;
+  WireCall call;
   call.limit = limit;
   if (driven_ != nullptr && open_) driven_->set_driver(nullptr);
   if (!submit(std::move(call)).ok()) return ok();
@@ -227,22 +151,7 @@ TcpCounters Wire::counters() const {
 }
 
 void Wire::apply() {
-  calls_.take_all([this](const Call& each) {
-    switch (each.kind) {
-      case Call::Kind::Connect:
-        return engine_->connect(each.peer, each.name, each.to, each.ticket);
-      case Call::Kind::Send:
-        return engine_->send(each.peer, each.tag, each.sent, each.stamp, each.ticket);
-      case Call::Kind::Recv:
-        return engine_->recv(each.peer, each.tag, each.received, each.taker, each.ticket);
-      case Call::Kind::Drop:
-        return engine_->drop(each.peer);
-      case Call::Kind::Break:
-        return engine_->break_connection(each.peer, each.after);
-      case Call::Kind::Close:
-        return engine_->close(each.limit);
-    }
-  });
+  calls_.take_all([this](const WireCall& each) { make_call(each, *engine_); });
 }
 
 // The main function of the wire's thread. Closing is finished only after the engine is destroyed:

@@ -16,6 +16,7 @@
 
 #include "base/clock.h"
 #include "base/text.h"
+#include "transport/queued_wire.h"
 #include "transport/ucx/engine.h"
 
 namespace tenuto {
@@ -24,23 +25,7 @@ namespace {
 
 constexpr int64_t kHeaderSpace = 8 << 10;  // for UCX's headers and ours: more than they need
 
-// A call on its way to the communication thread.
-struct Command {
-  enum class Kind : uint8_t { Connect, Send, Recv, Drop, Break, Close } kind = Kind::Close;
-  WorkerId peer;
-  Tag tag;
-  Stamp stamp;
-  Ticket ticket = kNoTicket;
-  std::span<const std::byte> sent;
-  std::span<std::byte> received;
-  Taker taker;
-  std::string name;
-  SocketAddress to;
-  Duration limit{};
-  int64_t after = 0;
-};
-
-class Wire : public UcxTransport {
+class Wire : public QueuedWire<UcxTransport> {
  public:
   Wire(const UcxSettings& settings, Hello self, Mailbox& mailbox)
       : settings_(settings), self_(std::move(self)), mailbox_(mailbox) {}
@@ -52,23 +37,13 @@ class Wire : public UcxTransport {
   Status start();
 
   Address address() const override { return {address_}; }
-  Status connect(WorkerId peer, const Address& address, Ticket ticket) override;
-  Status send(WorkerId to, Tag tag, std::span<const std::byte> bytes, Stamp stamp,
-              Ticket ticket) override;
-  Status recv(WorkerId from, Tag tag, std::span<std::byte> bytes, Ticket ticket) override {
-    return take(from, tag, bytes, {}, ticket);
-  }
   bool has_takers() const override { return !settings_.device_memory; }
-  Status take(WorkerId from, Tag tag, std::span<std::byte> buffer, Taker taker,
-              Ticket ticket) override;
-  Status drop(WorkerId peer) override;
   Status close(Duration limit) override;
   std::vector<Repair> take_repairs() override;
-  Status break_connection(WorkerId peer, int64_t after) override;
   UcxCounters counters() const override;
 
  private:
-  Status submit(Command command);
+  Status submit(WireCall call) override;
   void run();
   void open_and_serve(UcxEngine& engine);
   void serve(UcxEngine& engine);
@@ -86,8 +61,8 @@ class Wire : public UcxTransport {
 
   std::mutex mutex_;  // guards what follows; nothing else is locked while it is held
   std::condition_variable changed_;
-  std::vector<Command> queue_;
-  bool sleeping_ = false;  // the thread must be woken for a new command
+  std::vector<WireCall> queue_;
+  bool sleeping_ = false;  // the thread must be woken for a new call
   bool open_ = true;       // calls are accepted
   bool started_ = false, finished_ = false;
   Status outcome_ = ok();  // of starting, then of closing
@@ -114,13 +89,13 @@ Wire::~Wire() {
   if (poll_ >= 0) ::close(poll_);
 }
 
-Status Wire::submit(Command command) {
+Status Wire::submit(WireCall call) {
   bool wake = false;
   {
     const std::lock_guard lock(mutex_);
     if (!open_) return closed_error(self_.self);
-    if (command.kind == Command::Kind::Close) open_ = false;
-    queue_.push_back(std::move(command));
+    if (call.kind == WireCall::Kind::Close) open_ = false;
+    queue_.push_back(std::move(call));
     pending_.store(true, std::memory_order_release);
     wake = std::exchange(sleeping_, false);
   }
@@ -131,70 +106,16 @@ Status Wire::submit(Command command) {
   return ok();
 }
 
-Status Wire::connect(WorkerId peer, const Address& address, Ticket ticket) {
-  const auto to = resolve(address.text);
-  if (!to.ok()) return to.error();
-  Command command;
-  command.kind = Command::Kind::Connect;
-  command.peer = peer;
-  command.name = address.text;
-  command.to = to.value();
-  command.ticket = ticket;
-  return submit(std::move(command));
-}
-
-Status Wire::send(WorkerId to, Tag tag, std::span<const std::byte> bytes, Stamp stamp,
-                  Ticket ticket) {
-  Command command;
-  command.kind = Command::Kind::Send;
-  command.peer = to;
-  command.tag = tag;
-  command.sent = bytes;
-  command.stamp = stamp;
-  command.ticket = ticket;
-  return submit(std::move(command));
-}
-
-Status Wire::take(WorkerId from, Tag tag, std::span<std::byte> buffer, Taker taker, Ticket ticket) {
-  if (taker.take != nullptr && !has_takers()) {
-    return Transport::take(from, tag, buffer, taker, ticket);
-  }
-  Command command;
-  command.kind = Command::Kind::Recv;
-  command.peer = from;
-  command.tag = tag;
-  command.received = buffer;
-  command.taker = taker;
-  command.ticket = ticket;
-  return submit(std::move(command));
-}
-
-Status Wire::drop(WorkerId peer) {
-  Command command;
-  command.kind = Command::Kind::Drop;
-  command.peer = peer;
-  return submit(std::move(command));
-}
-
 std::vector<Repair> Wire::take_repairs() {
   const std::lock_guard lock(tally_.mutex);
   return std::exchange(tally_.repairs, {});
 }
 
-Status Wire::break_connection(WorkerId peer, int64_t after) {
-  Command command;
-  command.kind = Command::Kind::Break;
-  command.peer = peer;
-  command.after = after;
-  return submit(std::move(command));
-}
-
 Status Wire::close(Duration limit) {
   if (!thread_.joinable()) return ok();
-  Command command;
-  command.kind = Command::Kind::Close;
-  command.limit = limit;
-  if (!submit(std::move(command)).ok()) return ok();
+  WireCall call;
+  call.limit = limit;
+  if (!submit(std::move(call)).ok()) return ok();
   std::unique_lock lock(mutex_);
   changed_.wait(lock, [this] { return finished_; });
   return outcome_;
@@ -244,44 +165,23 @@ void Wire::open_and_serve(UcxEngine& engine) {
 
 void Wire::apply(UcxEngine& engine) {
   if (!pending_.load(std::memory_order_acquire)) return;
-  std::vector<Command> commands;
+  std::vector<WireCall> calls;
   {
     const std::lock_guard lock(mutex_);
-    commands.swap(queue_);
+    calls.swap(queue_);
     pending_.store(false, std::memory_order_release);
   }
-  for (const Command& each : commands) {
-    switch (each.kind) {
-      case Command::Kind::Connect:
-        engine.connect(each.peer, each.name, each.to, each.ticket);
-        break;
-      case Command::Kind::Send:
-        engine.send(each.peer, each.tag, each.sent, each.stamp, each.ticket);
-        break;
-      case Command::Kind::Recv:
-        engine.recv(each.peer, each.tag, each.received, each.taker, each.ticket);
-        break;
-      case Command::Kind::Drop:
-        engine.drop(each.peer);
-        break;
-      case Command::Kind::Break:
-        engine.break_connection(each.peer, each.after);
-        break;
-      case Command::Kind::Close:
-        engine.close(each.limit);
-        break;
-    }
-  }
+  for (const WireCall& each : calls) make_call(each, engine);
 }
 
-// True when no command waits. From then on the next command wakes the thread.
+// True when no call waits. From then on the next call wakes the thread.
 bool Wire::sleep_allowed() {
   const std::lock_guard lock(mutex_);
   sleeping_ = queue_.empty();
   return sleeping_;
 }
 
-// Works while there is work, then sleeps until UCX has work, a command comes or a limit is reached.
+// Works while there is work, then sleeps until UCX has work, a call comes or a limit is reached.
 void Wire::serve(UcxEngine& engine) {
   while (true) {
     apply(engine);
