@@ -54,15 +54,22 @@ WorkFolder::~WorkFolder() {
   fs::remove_all(path_, failure);
 }
 
-fs::path train(const std::string& tenuto, const fs::path& folder, int64_t steps,
-               const std::vector<int64_t>& trace_steps, const std::string& job) {
-  const fs::path runs = folder / "runs", file = folder / "job.toml", log = folder / "log";
+fs::path write_job(const fs::path& folder, int64_t steps, const std::vector<int64_t>& trace_steps,
+                   const std::string& job) {
+  const fs::path runs = folder / "runs", file = folder / "job.toml";
   std::string traced;
   for (const int64_t step : trace_steps) traced += cat(traced.empty() ? "" : ", ", step);
   std::ofstream(file) << "[job]\nname = \"run\"\nsteps = " << steps << "\ndirectory = \""
                       << runs.string() << "\"\ncheckpoint_every = 0\nvalidate_every = 0\n"
                       << "validate_micros = 0\ntrace_steps = [" << traced << "]\n"
                       << job;
+  return file;
+}
+
+fs::path train(const std::string& tenuto, const fs::path& folder, int64_t steps,
+               const std::vector<int64_t>& trace_steps, const std::string& job) {
+  const fs::path runs = folder / "runs", log = folder / "log";
+  const fs::path file = write_job(folder, steps, trace_steps, job);
   fs::remove_all(runs);
   const std::string command =
       cat("'", tenuto, "' train '", file.string(), "' --json > '", log.string(), "' 2>&1");
@@ -89,6 +96,7 @@ std::vector<StepFigures> figures_of(const fs::path& run) {
     step.iteration_ms = line.value("iteration_ms", 0.0);
     step.period_ms = line.value("period_ms", 0.0);
     step.step_ms = line["step_ms"];
+    step.loss = line["loss"];
     step.lag_valid = line.value("lag_valid", true);
     figures.push_back(step);
   }

@@ -30,6 +30,10 @@ class WorkFolder {
   std::filesystem::path path_;
 };
 
+// Writes the file of the job that train() describes below; its path.
+std::filesystem::path write_job(const std::filesystem::path& folder, int64_t steps,
+                                const std::vector<int64_t>& trace_steps, const std::string& job);
+
 // Trains the job with the text `job`, which has no [job] table: this call adds one with `steps`
 // steps, traces of `trace_steps`, and no checkpoints or held-out passes. Returns the run's folder
 // below `folder`; the next call removes it.
@@ -45,6 +49,7 @@ struct StepFigures {
   double iteration_ms = 0;  // first op to last weight gradient, on the devices' clock
   double period_ms = 0;     // from the last weight gradient of the step before; 0 in the first
   double step_ms = 0;       // of the slowest worker, on the machine's clock
+  double loss = 0;
   bool lag_valid = true;
 };
 // The metrics of all steps of the run, by step.
