@@ -165,6 +165,34 @@ TEST(TcpMend, ABreakIsRepairedAtOnce) {
   }
 }
 
+// A host that accepts every connection and closes it, as a proxy without a worker behind it does,
+// is asked ever more seldom, although each attempt reaches it.
+TEST(TcpMend, AHostThatClosesEveryConnectionIsAskedMoreSeldom) {
+  SimulatedNetwork network(9, {});
+  SimulatedWire left(network, hello_of(0), {}, 1);
+  const std::unique_ptr<Sockets> proxy = network.host();
+  const auto address = proxy->listen("127.0.0.1", 0);
+  left.engine->connect(WorkerId{1}, address.value(), resolve(address.value()).value(), Ticket{1});
+  const Duration begin = network.now();
+  std::vector<Duration> accepted;
+  std::vector<SocketEvent> events;
+  while (left.mailbox.reports.empty() && network.now() < begin + kNever) {
+    turn_all(network, {&left}, begin + kNever);
+    proxy->wait({}, events);
+    SocketAddress from;
+    for (SocketId each; (each = proxy->accept(from)) != kNoSocket;) {
+      accepted.push_back(network.now());
+      proxy->close(each, true);
+    }
+  }
+  ASSERT_EQ(left.mailbox.reports.size(), 1u);
+  EXPECT_EQ(left.mailbox.reports.front().status.error().code, Code::Timeout);
+  EXPECT_GT(accepted.size(), 150u);
+  EXPECT_LT(accepted.size(), 350u);
+  EXPECT_LT(accepted[1] - accepted[0], milliseconds(2));
+  EXPECT_GE(accepted.back() - accepted[accepted.size() - 2], milliseconds(50));
+}
+
 // A dead peer is known after three refusals, which is a few milliseconds on the network's clock.
 TEST(TcpMend, ADeathIsKnownSoon) {
   for (int end = 0; end < 2; ++end) {
