@@ -1,5 +1,6 @@
 #include "app/ask.h"
 
+#include <algorithm>
 #include <cstdio>
 #include <nlohmann/json.hpp>
 
@@ -15,6 +16,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
+constexpr size_t kLinksShown = 8;  // whose network is printed
 constexpr Duration kAnswerLimit = std::chrono::seconds(10);
 
 int fail(const Error& error) {
@@ -34,6 +36,17 @@ void print_status(const Json& status) {
   for (const Json& link : status["links"]) {
     std::printf("link %s-%s is slow: round trip %s ms\n", link["first"].dump().c_str(),
                 link["second"].dump().c_str(), link["round_trip_ms"].dump().c_str());
+  }
+  const Json& network = status["network"];
+  for (size_t i = 0; i < std::min(network.size(), kLinksShown); ++i) {
+    std::printf("network %s-%s: round trip %s ms, varies by %s ms, %s packets sent again\n",
+                network[i]["first"].dump().c_str(), network[i]["second"].dump().c_str(),
+                network[i]["round_trip_ms"].dump().c_str(),
+                network[i]["variation_ms"].dump().c_str(), network[i]["repeated"].dump().c_str());
+  }
+  if (network.size() > kLinksShown) {
+    std::printf("network: %s more links; --json lists them\n",
+                cat(network.size() - kLinksShown).c_str());
   }
   for (const Json& worker : status["workers"]) {
     const std::string joining = worker["joining"].get<std::string>();

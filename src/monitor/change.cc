@@ -4,6 +4,8 @@
 #include <cmath>
 #include <functional>
 #include <numbers>
+#include <numeric>
+#include <span>
 
 namespace tenuto {
 
@@ -16,6 +18,7 @@ constexpr double kFirstWeight = 1e-4;  // a new run's prior mean counts as a 10,
 constexpr double kFirstShape = 3;      // a new run's spread counts as known from six readings
 constexpr double kMemory = 100;        // readings that count in a run's mean and spread
 constexpr int32_t kLasting = 3;        // the fewest readings that make a change
+constexpr int32_t kSeconded = 2;       // the same, of seconded ones
 constexpr int32_t kLate = 8;           // a run not reported after so many readings is no change
 constexpr double kClear = 5;           // a mean that is off by so many spreads is not chance
 constexpr size_t kPatience = 6;        // so many kept back in a row: the series has become noisier
@@ -72,6 +75,7 @@ void ChangeSeries::join(Run& run, const Reading& reading, double x) const {
     run.scale *= run.shape / (run.shape + 0.5);  // old readings lose weight
   }
   ++run.readings;
+  run.seconded += reading.seconded ? 1 : 0;
   const double share = 1 / std::min<double>(run.readings, kMemory);
   for (size_t i = 0; i < run.beside.size(); ++i) {
     run.beside[i] += (reading.beside[i] - run.beside[i]) * share;
@@ -122,20 +126,26 @@ void ChangeSeries::update(const Reading& reading) {
   drop_improbable();
 }
 
-// True when the last three readings that were kept back are closer to each other than to the run,
-// or as close to each other as the run's own readings are.
-bool ChangeSeries::agree() const {
-  if (kept_.size() < kLasting) return false;
+// How many of the last readings that were kept back make a run: three, or two seconded ones, that
+// are closer to each other than to the present run, or as close to each other as its own readings
+// are. 0 = none do.
+size_t ChangeSeries::agreeing() const {
   const Run& present = likeliest();
-  double low = 0, high = 0, sum = 0;
-  for (size_t i = kept_.size() - kLasting; i < kept_.size(); ++i) {
-    const double gap = log_of(kept_[i].value) - present.mean;
-    low = i + kLasting == kept_.size() ? gap : std::min(low, gap);
-    high = i + kLasting == kept_.size() ? gap : std::max(high, gap);
-    sum += gap;
+  for (const size_t count : {size_t{kSeconded}, size_t{kLasting}}) {
+    if (kept_.size() < count) break;
+    const std::span<const Reading> last = std::span(kept_).last(count);
+    const bool seconded = std::all_of(last.begin(), last.end(),
+                                      [](const Reading& reading) { return reading.seconded; });
+    if (count < kLasting && !seconded) continue;
+    std::vector<double> gaps;
+    for (const Reading& each : last) gaps.push_back(log_of(each.value) - present.mean);
+    const auto [low, high] = std::minmax_element(gaps.begin(), gaps.end());
+    if (*low < 0 && *high > 0) continue;
+    const double mean =
+        std::abs(std::accumulate(gaps.begin(), gaps.end(), 0.0)) / static_cast<double>(count);
+    if (*high - *low <= std::max(mean / 2, 6 * spread_of(present))) return count;
   }
-  if (low < 0 && high > 0) return false;
-  return high - low <= std::max(std::abs(sum) / kLasting / 2, 6 * spread_of(present));
+  return 0;
 }
 
 std::optional<Change> ChangeSeries::add(const Reading& reading, double floor) {
@@ -150,9 +160,9 @@ std::optional<Change> ChangeSeries::add(const Reading& reading, double floor) {
     return judge(reading.at, floor);
   }
   kept_.push_back(reading);
-  const bool lasts = agree();
-  if (!lasts && kept_.size() < kPatience) return std::nullopt;
-  const size_t first = lasts ? kept_.size() - kLasting : 0;
+  const size_t agree = agreeing();
+  if (agree == 0 && kept_.size() < kPatience) return std::nullopt;
+  const size_t first = agree > 0 ? kept_.size() - agree : 0;
   const std::vector<Reading> taken(kept_.begin() + static_cast<std::ptrdiff_t>(first), kept_.end());
   kept_.clear();
   for (const Reading& each : taken) update(each);
@@ -161,7 +171,8 @@ std::optional<Change> ChangeSeries::add(const Reading& reading, double floor) {
 
 std::optional<Change> ChangeSeries::judge(int64_t at, double floor) {
   const Run& present = likeliest();
-  if (present.born <= judged_ || present.readings < kLasting) return std::nullopt;
+  const int32_t lasting = present.seconded >= kSeconded ? kSeconded : kLasting;
+  if (present.born <= judged_ || present.readings < lasting) return std::nullopt;
   double sure = 0;
   for (const Run& run : runs_) sure += run.born > judged_ ? run.mass : 0;
   const bool late = present.readings > kLate;

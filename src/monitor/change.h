@@ -8,7 +8,9 @@
 // Steps:  (1) take the logarithm of the reading, softened near zero; (2) keep a reading back if it
 //         is far from the likeliest run: a single one is a spike and is forgotten, three that agree
 //         are taken together; (3) multiply each run's probability by the Student-t density that it
-//         gives the reading; a new run starts with the hazard; (4) drop improbable runs.
+//         gives the reading; a new run starts with the hazard; (4) drop improbable runs. Where
+//         another measurement seconds the readings, two that agree are enough in (2), and a change
+//         needs two.
 // Source: Adams, MacKay, "Bayesian online changepoint detection", arXiv 0710.3742; normal-inverse-
 //         gamma runs. Differs: the reading at which a run starts is weighed under the new run, not
 //         under the old one. Otherwise the probability of a run of length 0 is always the hazard,
@@ -30,6 +32,7 @@ struct Reading {
   int64_t at = 0;  // the step
   double value = 0;
   std::array<double, 4> beside{};
+  bool seconded = false;  // another measurement shows the same distance from the present level
 };
 
 // The average of a run's readings: geometric for `value`, arithmetic for `beside`.
@@ -86,7 +89,7 @@ class ChangeSeries {
     double mean = 0, weight = 0, shape = 0, scale = 0;  // normal-inverse-gamma
     double gamma_ratio = 0;                             // gamma(shape + 1/2) / gamma(shape)
     int64_t since = 0;
-    int32_t readings = 0;
+    int32_t readings = 0, seconded = 0;  // seconded: of these readings
     std::array<double, 4> beside{};
     Level before;  // the likeliest run when this one was born
     double before_spread = 0;
@@ -100,7 +103,7 @@ class ChangeSeries {
   void update(const Reading& reading);
   void drop_improbable();
   const Run& likeliest() const;
-  bool agree() const;
+  size_t agreeing() const;
   std::optional<Change> judge(int64_t at, double floor);
 
   ChangeOptions options_;

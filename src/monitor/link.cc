@@ -10,6 +10,9 @@ namespace tenuto {
 namespace {
 
 constexpr int32_t kUsual = 20;          // first readings, which set the usual level
+constexpr int32_t kFewest = 3;          // of them that make a level
+constexpr int32_t kJudged = 9;          // of a run that is no change: change.cc has judged it
+constexpr double kNear = 0.3;           // a run whose level differs by less may be the same
 constexpr int32_t kDriftReadings = 10;  // that the slow average needs before it is used
 constexpr double kDriftShare = 0.1;     // weight of one reading in the slow average
 constexpr size_t kWaiting = 4;          // the most samples that wait for the other direction
@@ -24,6 +27,10 @@ double time_per_byte(const LinkSample& sample) {
   const auto bytes = static_cast<double>((sample.largest - sample.smallest).count);
   return std::max(static_cast<double>((sample.of_largest - sample.of_smallest).count()), 0.0) /
          bytes;
+}
+
+double per_byte(Duration mebibyte) {
+  return static_cast<double>(mebibyte.count()) / (int64_t{1} << 20);
 }
 
 double sum(Duration forth, Duration back) { return static_cast<double>((forth + back).count()); }
@@ -50,6 +57,10 @@ LinkExtra higher(const LinkExtra& left, const LinkExtra& right) {
 }
 
 }  // namespace
+
+void LinkWatch::add(const NetworkSample& sample, WorkerId worker, int64_t step) {
+  network_.add(sample, worker < sample.peer ? 0 : 1, step);
+}
 
 std::optional<Verdict> LinkWatch::add(const LinkSample& sample, int64_t step, Duration floor) {
   if (step <= newest_) return std::nullopt;
@@ -79,6 +90,7 @@ std::optional<Verdict> LinkWatch::add(const LinkSample& sample, int64_t step, Du
   reading.beside[kForth] = time_per_byte(forth);
   reading.beside[kBack] = time_per_byte(back);
   largest_ = {static_cast<double>(forth.largest.count), static_cast<double>(back.largest.count)};
+  reading.seconded = is_seconded(reading);
   newest_ = step;
   for (auto& halves : waiting_) {
     std::erase_if(halves, [&](const Half& half) { return half.step <= step; });
@@ -90,16 +102,71 @@ std::optional<Verdict> LinkWatch::add_round_trip(const Reading& reading, double 
   const std::optional<Change> change = series_.add(reading, floor);
   if (change) {
     drift_ = {};
+    pending_.reset();
     if (!least_moved(change->before, change->after, floor)) return std::nullopt;
-    return report_change(*change, floor);
+    return weigh_change(*change, reading.at, floor);
   }
+  if (pending_) return weigh_change(*pending_, reading.at, floor);
   if (series_.kept_back()) return std::nullopt;
   if (!slow_ && (series_.readings() <= kUsual || usual_.readings == 0)) {
-    usual_ = series_.level();
-    last_level_ = usual_;
+    // A new run that is far off may be the beginning of a change until it has lasted without being
+    // one.
+    const Level level = series_.level();
+    const double gap = std::abs(level.value - usual_.value);
+    const bool near = gap <= kNear * std::min(level.value, usual_.value);
+    const bool same = near || level.since == usual_.since || level.readings >= kJudged;
+    if (same || usual_.readings < kFewest) usual_ = last_level_ = level;
     return std::nullopt;
   }
   return follow_drift(reading, floor);
+}
+
+// True when the network shows the same distance from the present level as the reading does.
+bool LinkWatch::is_seconded(const Reading& reading) const {
+  const Level level = series_.level();
+  if (level.readings == 0) return false;
+  const NetworkLevel usual = network_.between(level.since, reading.at);
+  const NetworkLevel now = network_.between(reading.at, reading.at + 1);
+  const double growth = reading.value - level.value;
+  const Witness witness = growth > 0 ? judge_growth(usual, now, duration(growth), largest_)
+                                     : judge_growth(now, usual, duration(-growth), largest_);
+  return witness == Witness::Slower;
+}
+
+bool LinkWatch::is_above_usual(double value, double floor) const {
+  return value - usual_.value > std::max(options_.change.ratio * usual_.value, floor);
+}
+
+bool LinkWatch::is_below_usual(double value, double floor) const {
+  return usual_.value - value > std::max(options_.change.ratio * value, floor);
+}
+
+// Reports a change, unless the network denies that the link has become slow, or that it was slow
+// when it was first measured. Waits for figures if there were some before the change. That a slow
+// link becomes faster is not doubted.
+std::optional<Verdict> LinkWatch::weigh_change(Change change, int64_t step, double floor) {
+  pending_.reset();
+  const double growth = change.after.value - change.before.value;
+  const bool slower = growth > 0;
+  if (slower ? is_above_usual(change.after.value, floor) : !slow_) {
+    const NetworkLevel before = network_.between(change.before.since, change.after.since);
+    const NetworkLevel after = network_.between(change.after.since, step + 1);
+    const bool waits = before.readings > 0 && after.readings == 0;
+    if (waits && step < change.found + options_.patience) {
+      pending_ = change;
+      return std::nullopt;
+    }
+    const Witness witness = slower ? judge_growth(before, after, duration(growth), largest_)
+                                   : judge_growth(after, before, duration(-growth), largest_);
+    if (witness == Witness::Unchanged) {
+      if (is_below_usual(change.after.value, floor)) usual_ = last_level_ = change.after;
+      return std::nullopt;
+    }
+    // Two measurements agree, but they are not independent.
+    if (witness == Witness::Slower) change.sure = 1 - (1 - change.sure) / 2;
+  }
+  change.found = step;
+  return report_change(change, floor);
 }
 
 bool LinkWatch::least_moved(const Level& before, const Level& after, double floor) const {
@@ -139,20 +206,19 @@ std::optional<Verdict> LinkWatch::follow_drift(const Reading& reading, double fl
   drift.level.since = drift.left;
   const Change change{last_level_, drift.level, reading.at, 0.99};
   drift_ = {};
-  return report_change(change, floor);
+  return weigh_change(change, reading.at, floor);
 }
 
 std::optional<Verdict> LinkWatch::report_change(const Change& change, double floor) {
-  const double above = change.after.value - usual_.value;
-  const bool slow = above > std::max(options_.change.ratio * usual_.value, floor);
+  const bool slow = is_above_usual(change.after.value, floor);
   // Faster than the usual level: the link was slow already when it was first measured.
-  const bool better = -above > std::max(options_.change.ratio * change.after.value, floor);
+  const bool better = is_below_usual(change.after.value, floor);
   if (!slow && !slow_ && !better) return std::nullopt;  // still the usual level
   const Level before = change.before;
   last_level_ = change.after;
   if (better) usual_ = change.after;
   slow_ = slow;
-  const LinkExtra next = slow ? extra_of(change.after) : LinkExtra{};
+  const LinkExtra next = slow ? extra_of(change.after, change.found + 1) : LinkExtra{};
   if (higher(next, present_) != next) {
     held_ = change.found < held_until_ ? higher(held_, present_) : present_;
     held_until_ = change.found + options_.hold_steps;
@@ -169,14 +235,25 @@ std::optional<Verdict> LinkWatch::report_change(const Change& change, double flo
   return verdict;
 }
 
-LinkExtra LinkWatch::extra_of(const Level& level) const {
+// `end`: one step behind those of the level.
+LinkExtra LinkWatch::extra_of(const Level& level, int64_t end) const {
   LinkExtra extra;
-  double left = gain_of(usual_, level);
+  const double gain = gain_of(usual_, level);
+  const NetworkLevel before = network_.between(usual_.since, level.since);
+  const NetworkLevel after = network_.between(level.since, end);
+  double left = gain;
   for (size_t way = 0; way < 2; ++way) {
-    const double slope = level.beside[kForth + way], usual = usual_.beside[kForth + way];
+    double slope = level.beside[kForth + way], usual = usual_.beside[kForth + way];
+    if (after.mebibyte[way] > Duration::zero()) {
+      slope = per_byte(after.mebibyte[way]);
+      // If it was not known before, it was at most what all of the usual round trip would mean.
+      usual = before.mebibyte[way] > Duration::zero()
+                  ? per_byte(before.mebibyte[way])
+                  : usual_.value / std::max(largest_[0] + largest_[1], 1.0);
+    }
     if (slope <= 0 || slope <= kRateGrows * usual) continue;
     const double by_rate = std::min((slope - usual) * largest_[way], left);
-    if (by_rate < 0.1 * gain_of(usual_, level)) continue;
+    if (by_rate < 0.1 * gain) continue;
     extra.rate[way] = 1e9 / slope;
     left -= by_rate;
   }

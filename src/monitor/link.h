@@ -8,7 +8,9 @@
 // Three sums are kept for every step: of the least, the median and the upper delays (75th
 // percentile). Changes are sought in the medians. The least delays must have moved the same way;
 // otherwise the first messages of a step are as fast as ever, and only jitter or the wait at a
-// worker has grown.
+// worker has grown. Where the kernels of both hosts tell what they know of the network, it must
+// have become slower, too (network.h); while they have told nothing since the change, the verdict
+// waits.
 //
 // Until a change is verified, plans use the healthy link. Then they use a higher estimate (`extra`)
 // at once, but a lower one only after another 20 steps. A plan that expects a slower link costs
@@ -23,6 +25,7 @@
 
 #include "base/id.h"
 #include "monitor/change.h"
+#include "monitor/network.h"
 #include "monitor/verdict.h"
 #include "world/cluster.h"
 #include "world/sample.h"
@@ -33,7 +36,8 @@ namespace tenuto {
 struct LinkExtra {
   Duration latency{};  // for each direction: half of the growth of the round trip
   // Bytes per second that are left, to the higher-numbered worker and back; 0 = as when healthy.
-  // Known only when messages of several sizes pass and large ones are delayed more than small ones.
+  // Known only from the kernel, or when messages of several sizes pass and large ones are delayed
+  // more than small ones.
   std::array<double, 2> rate{};
   bool operator==(const LinkExtra&) const = default;
 };
@@ -44,6 +48,7 @@ struct LinkOptions {
   int32_t hold_steps = 20;    // how long plans keep the higher estimate
   double drift = 0.2;         // the share from which a slow drift counts as a change
   double least_moves = 0.05;  // the share by which the least delays must have moved, too
+  int32_t patience = 20;      // steps for which a verdict waits for figures of the kernel
 };
 
 // The connection of two workers. A value; memory is bounded.
@@ -55,6 +60,9 @@ class LinkWatch {
   // some steps later. `floor`: a round trip that has grown by less is not slow. Samples of steps
   // before the newest complete one, and duplicates, are ignored.
   std::optional<Verdict> add(const LinkSample& sample, int64_t step, Duration floor);
+  // Takes what the kernel of the host of `worker`, one of the two, knows; to be called before the
+  // messages of `step` are added, where it has come by then.
+  void add(const NetworkSample& sample, WorkerId worker, int64_t step);
 
   // What plans add to the healthy link at `step`; see above.
   LinkExtra extra(int64_t step) const;
@@ -62,6 +70,8 @@ class LinkWatch {
   bool slow() const { return slow_; }
   // The present round trip: the one of the last verdict, else the usual one.
   Duration round_trip() const;
+  // What the kernel knows; no readings where it has told nothing.
+  const NetworkHistory& network() const { return network_; }
 
  private:
   struct Half {
@@ -77,9 +87,13 @@ class LinkWatch {
   };
   std::optional<Verdict> add_round_trip(const Reading& reading, double floor);
   std::optional<Verdict> follow_drift(const Reading& reading, double floor);
+  std::optional<Verdict> weigh_change(Change change, int64_t step, double floor);
   std::optional<Verdict> report_change(const Change& change, double floor);
+  bool is_above_usual(double value, double floor) const;
+  bool is_below_usual(double value, double floor) const;
+  bool is_seconded(const Reading& reading) const;
   bool least_moved(const Level& before, const Level& after, double floor) const;
-  LinkExtra extra_of(const Level& level) const;
+  LinkExtra extra_of(const Level& level, int64_t end) const;
 
   LinkOptions options_;
   std::array<std::vector<Half>, 2> waiting_;  // samples without the other direction's, by direction
@@ -87,6 +101,8 @@ class LinkWatch {
   Level usual_;       // the link's level while it is not slow
   Level last_level_;  // the usual level, or the one of the last verdict
   Drift drift_;
+  NetworkHistory network_;
+  std::optional<Change> pending_;    // waits for figures of the kernel
   std::array<double, 2> largest_{};  // bytes of the largest message, each way
   int64_t newest_ = -1;
   bool slow_ = false;

@@ -20,6 +20,7 @@ using StageKind = std::pair<StageId, OpKind>;
 // All workers' samples of one step, sorted, so that their order of arrival does not matter.
 struct Step {
   std::vector<const LinkSample*> links;
+  std::vector<std::pair<WorkerId, const NetworkSample*>> network;  // by the worker that tells it
   std::map<StageKind, std::map<WorkerId, const OpSample*>> ops;
 };
 
@@ -43,6 +44,10 @@ std::map<int64_t, Step> by_step(const MonitorState& state, std::span<const StepS
     for (const LinkSample& link : each.links) {
       if (sensible(state, link)) step.links.push_back(&link);
     }
+    for (const NetworkSample& network : each.network) {
+      const bool sensible = known(state, each.worker) && known(state, network.peer);
+      if (sensible && network.peer != each.worker) step.network.emplace_back(each.worker, &network);
+    }
     for (const OpSample& op : each.ops) {
       if (sensible(state, op)) step.ops[{op.stage, op.kind}].emplace(op.worker, &op);
     }
@@ -50,6 +55,9 @@ std::map<int64_t, Step> by_step(const MonitorState& state, std::span<const StepS
   for (auto& [number, step] : steps) {
     std::sort(step.links.begin(), step.links.end(), [](const auto* left, const auto* right) {
       return std::pair(left->from, left->to) < std::pair(right->from, right->to);
+    });
+    std::sort(step.network.begin(), step.network.end(), [](const auto& left, const auto& right) {
+      return std::pair(left.first, left.second->peer) < std::pair(right.first, right.second->peer);
     });
   }
   return steps;
@@ -123,9 +131,15 @@ void judge_links(MonitorState& state, const Step& step, int64_t number,
   const double share = state.options.least_op_share;
   const auto of_op = static_cast<int64_t>(static_cast<double>(state.typical_op.count()) * share);
   const Duration floor = std::max(state.options.least_gain, Duration(of_op));
+  const auto watch_of = [&](const LinkName& name) -> LinkWatch& {
+    return state.links.try_emplace(name, state.options.link).first->second;
+  };
+  for (const auto& [worker, sample] : step.network) {
+    watch_of(std::minmax(worker, sample->peer)).add(*sample, worker, number);
+  }
   for (const LinkSample* sample : step.links) {
     const LinkName name = std::minmax(sample->from, sample->to);
-    LinkWatch& watch = state.links.try_emplace(name, state.options.link).first->second;
+    LinkWatch& watch = watch_of(name);
     std::optional<Verdict> verdict = watch.add(*sample, number, floor);
     if (!verdict) continue;
     std::tie(verdict->from, verdict->to) = name;

@@ -1,6 +1,7 @@
 #include "protocol/wire.h"
 
 #include <algorithm>
+#include <cmath>
 
 #include "base/text.h"
 
@@ -18,7 +19,7 @@ Phase from_wire(wire::Phase phase) {
 }
 
 // Clamps a time so that the difference of two times fits into a Duration. count_in() clamps a count
-// so that it is not below zero.
+// so that it is not below zero; rate_in() makes a rate that is no positive number 0.
 int64_t time_in(int64_t nanoseconds) {
   constexpr int64_t kMost = int64_t{1} << 60;
   return std::clamp(nanoseconds, -kMost, kMost);
@@ -26,6 +27,9 @@ int64_t time_in(int64_t nanoseconds) {
 template <class Number>
 Number count_in(Number number) {
   return std::max<Number>(number, 0);
+}
+double rate_in(double bytes_per_second) {
+  return std::isfinite(bytes_per_second) && bytes_per_second > 0 ? bytes_per_second : 0;
 }
 
 template <class Losses>
@@ -64,10 +68,18 @@ void write_sample(const StepSample& sample, wire::StepSummary* to) {
     one->set_ops(op.ops);
     one->set_median_ns(op.median.count());
   }
+  for (const NetworkSample& network : sample.network) {
+    wire::NetworkSample* one = to->add_network();
+    one->set_peer(network.peer.value);
+    one->set_round_trip_ns(network.round_trip.count());
+    one->set_variation_ns(network.variation.count());
+    one->set_bytes_per_second(network.bytes_per_second);
+    one->set_repeated(network.repeated);
+  }
 }
 
 StepSample read_sample(const wire::StepSummary& from, WorkerId worker) {
-  StepSample sample{worker, from.step(), {}, {}};
+  StepSample sample{worker, from.step(), {}, {}, {}};
   for (const auto& link : from.links()) {
     sample.links.push_back({.from = {link.from()},
                             .to = worker,
@@ -87,6 +99,13 @@ StepSample read_sample(const wire::StepSummary& from, WorkerId worker) {
                           .kind = static_cast<OpKind>(std::clamp(op.kind(), 0, last)),
                           .ops = count_in(op.ops()),
                           .median = Duration(time_in(op.median_ns()))});
+  }
+  for (const auto& network : from.network()) {
+    sample.network.push_back({.peer = {network.peer()},
+                              .round_trip = Duration(time_in(network.round_trip_ns())),
+                              .variation = Duration(time_in(network.variation_ns())),
+                              .bytes_per_second = rate_in(network.bytes_per_second()),
+                              .repeated = count_in(network.repeated())});
   }
   return sample;
 }

@@ -32,6 +32,25 @@ const char* name_of(Joining how) {
   return how == Joining::Invited ? "invited" : "receiving";
 }
 
+// What the kernels of the hosts know of each link, where they tell.
+Json network_of(const MonitorState& monitor) {
+  Json network = Json::array();
+  const auto rate = [](Duration mebibyte) {
+    return mebibyte == Duration::zero() ? 0 : (1 << 20) / (to_milliseconds(mebibyte) / 1e3);
+  };
+  for (const auto& [ends, watch] : monitor.links) {
+    const NetworkLevel level = watch.network().newest();
+    if (level.readings == 0) continue;
+    network.push_back({{"first", ends.first.value},
+                       {"second", ends.second.value},
+                       {"round_trip_ms", to_milliseconds(level.round_trip)},
+                       {"variation_ms", to_milliseconds(level.variation)},
+                       {"bytes_per_second", {rate(level.mebibyte[0]), rate(level.mebibyte[1])}},
+                       {"repeated", watch.network().repeated()}});
+  }
+  return network;
+}
+
 }  // namespace
 
 std::string status_text(const State& state) {
@@ -66,6 +85,7 @@ std::string status_text(const State& state) {
                      {"plan_from", planning.from},
                      {"slow_links", name_of(planning.slow_links)},
                      {"links", std::move(links)},
+                     {"network", network_of(*planning.monitor)},
                      {"workers", std::move(workers)}};
   return json.dump();
 }

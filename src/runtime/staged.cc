@@ -125,7 +125,7 @@ class Staged : public StagedTransport {
               Ticket ticket) override;
   Status recv(WorkerId from, Tag tag, std::span<std::byte> bytes, Ticket ticket) override;
   Status drop(WorkerId peer) override;
-  std::vector<Repair> take_repairs() override;
+  WireNews take_news() override;
   Status break_connection(WorkerId peer, int64_t after) override;
   Status close(Duration limit) override;
   void use(Copies* copies) override;
@@ -250,11 +250,11 @@ bool Staged::sending() const {
 }
 
 // A connection that broke counts as an error on its link's path.
-std::vector<Repair> Staged::take_repairs() {
+WireNews Staged::take_news() {
   const std::lock_guard lock(mutex_);
-  std::vector<Repair> repairs = inner_->take_repairs();
-  for (const Repair& repair : repairs) gate_.count_error(repair.peer);
-  return repairs;
+  WireNews news = inner_->take_news();
+  for (const Repair& repair : news.repairs) gate_.count_error(repair.peer);
+  return news;
 }
 
 Status Staged::break_connection(WorkerId peer, int64_t after) {

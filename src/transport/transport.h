@@ -80,6 +80,27 @@ struct Repair {
   Duration took{};  // from when this end saw the break to the new hello
 };
 
+// What the kernel knows of the network between this end and a peer, from the packets of their
+// connection. A process takes part in these times only where it reads late: then acknowledgements
+// may wait for it for up to 40 ms, and the round trip varies.
+struct LinkFigures {
+  WorkerId peer;
+  // Of a packet and its acknowledgement, smoothed, and its mean deviation: at that of the looks at
+  // which their difference was least.
+  Duration round_trip{}, variation{};
+  // At which bytes have reached the peer, at the newest look; 0 = not known, because this end did
+  // not send enough, or the peer did not read fast enough, for the network to set the pace.
+  double bytes_per_second = 0;
+  int64_t repeated = 0;  // packets that had to be sent again since the last figures
+  auto operator<=>(const LinkFigures&) const = default;
+};
+
+// What a wire has noticed since it was last asked.
+struct WireNews {
+  std::vector<Repair> repairs;       // listed only at the end that called connect()
+  std::vector<LinkFigures> figures;  // by peer; none of links that have been quiet
+};
+
 // Bytes between workers. Calls come from one thread, the worker's.
 class Transport {
  public:
@@ -110,9 +131,9 @@ class Transport {
   virtual Status drop(WorkerId peer) = 0;
   // Waits until all that was sent has left this process, `limit` at most, then closes every end.
   virtual Status close(Duration limit) = 0;
-  // The connections that were repaired since the last call, listed only at the end that called
-  // connect(). A wire without connections has none.
-  virtual std::vector<Repair> take_repairs() { return {}; }
+  // What has happened to the connections since the last call. A wire without connections has no
+  // news, one whose connections the kernel does not keep has no figures.
+  virtual WireNews take_news() { return {}; }
   // For injected faults: breaks the connection with `peer` by force, right after the next `after`
   // messages to it have been handed over (0: at once). A wire without connections does nothing.
   virtual Status break_connection(WorkerId peer, int64_t after) {

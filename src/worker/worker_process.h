@@ -94,6 +94,7 @@ class WorkerProcess {
   std::function<void(int64_t)> injected_end(int64_t step);
   void choose_paths();
   void finish_summary(std::vector<Event> events, int64_t step, StepSummary& summary);
+  void note_network(const WireNews& news, StepSample& sample) const;
   void skew_stamps(std::vector<Event>& events, int64_t step) const;
   const Job& job() const { return *state_.job; }
   WorkerId self() const { return settings_.self; }

@@ -217,16 +217,29 @@ Result<StepSummary> WorkerProcess::run_step(const RunStep& run, std::vector<Repa
   Result<std::vector<Event>> events = runner_->run_step(input);
   in_step_ = trains_ = false;
   end_in_step_ = nullptr;
-  repairs = transport_->take_repairs();
+  const WireNews news = transport_->take_news();
+  repairs = news.repairs;
   if (!events.ok()) return events.error();
   summary.finish_ns = monotonic_clock().now().count();
   finish_summary(std::move(events).value(), run.step, summary);
-  // Drop the times of messages over a connection that broke: they do not measure the link.
-  std::erase_if(summary.sample.links, [&](const LinkSample& link) {
-    return std::any_of(repairs.begin(), repairs.end(),
-                       [&](const Repair& repair) { return repair.peer == link.from; });
-  });
+  note_network(news, summary.sample);
   return summary;
+}
+
+// Adds what the kernel knows of the links, except of emulated ones, which it does not see. Drops
+// the times of messages over a connection that broke: they do not measure the link.
+void WorkerProcess::note_network(const WireNews& news, StepSample& sample) const {
+  const auto mended = [&](WorkerId peer) {
+    return std::any_of(news.repairs.begin(), news.repairs.end(),
+                       [&](const Repair& repair) { return repair.peer == peer; });
+  };
+  std::erase_if(sample.links, [&](const LinkSample& link) { return mended(link.from); });
+  if (compute_.links) return;
+  for (const LinkFigures& each : news.figures) {
+    if (mended(each.peer)) continue;
+    sample.network.push_back(
+        {each.peer, each.round_trip, each.variation, each.bytes_per_second, each.repeated});
+  }
 }
 
 void WorkerProcess::execute(const Finalize&) {

@@ -36,12 +36,25 @@ struct OpSample {
   auto operator<=>(const OpSample&) const = default;
 };
 
+// What the kernel of a worker's host knows of the network between the worker and a peer, as of this
+// step: transport/transport.h has more of each number (LinkFigures).
+struct NetworkSample {
+  WorkerId peer;
+  Duration round_trip{}, variation{};
+  double bytes_per_second = 0;  // to the peer; 0 = not known
+  int64_t repeated = 0;         // packets that were sent again
+  auto operator<=>(const NetworkSample&) const = default;
+};
+
 // All measurements of one worker in one step.
 struct StepSample {
   WorkerId worker;
   int64_t step = 0;
   std::vector<LinkSample> links;  // by sender; `to` is the worker
   std::vector<OpSample> ops;      // by stage, then kind
+  // By peer. Empty on wires whose links no kernel knows; also without those peers of which it was
+  // not asked in this step.
+  std::vector<NetworkSample> network = {};
   auto operator<=>(const StepSample&) const = default;
 };
 

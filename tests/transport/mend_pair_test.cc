@@ -40,14 +40,14 @@ TEST_P(MendPair, AnIdleConnectionIsReconnected) {
     pass(other, breaker, ++name);
     if (round % 3 == 0) breaker.drain(milliseconds(20));
   }
-  const auto repairs = left_->wire->take_repairs();
+  const auto repairs = left_->wire->take_news().repairs;
   ASSERT_FALSE(repairs.empty());
   for (const Repair& each : repairs) {
     EXPECT_EQ(each.peer, WorkerId{1});
     EXPECT_GT(each.took, Duration::zero());
     std::printf("took %.2f ms\n", to_milliseconds(each.took));
   }
-  EXPECT_TRUE(left_->wire->take_repairs().empty()) << "each is told once";
+  EXPECT_TRUE(left_->wire->take_news().repairs.empty()) << "each is told once";
   EXPECT_TRUE(left_->losses.empty());
   EXPECT_TRUE(right_->losses.empty());
 }

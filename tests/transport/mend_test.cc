@@ -167,7 +167,7 @@ Party::Make make_eager() { return make_ucx(ucx_settings(UcxProtocol::Eager)); }
     end.run();
     const UcxCounters counters = ucx(end.party).counters();
     EXPECT_EQ(counters.malformed, 0);
-    EXPECT_TRUE(end.party.wire->take_repairs().empty()) << "the end that connected tells";
+    EXPECT_TRUE(end.party.wire->take_news().repairs.empty()) << "the end that connected tells";
     const bool well = !testing::Test::HasFailure();
     line_to(out, cat(well ? "well " : "failed ", counters.broken, " ", counters.sent_again));
     line_from(in);
@@ -200,7 +200,7 @@ TEST(Mend, EveryMessageArrivesOnceWhateverBreaks) {
     told = line_from(from[0]);
     counters = ucx(end.party).counters();
     EXPECT_EQ(counters.malformed, 0);
-    EXPECT_FALSE(end.party.wire->take_repairs().empty());
+    EXPECT_FALSE(end.party.wire->take_news().repairs.empty());
     line_to(to[1], "go");
     int status = 0;
     EXPECT_EQ(waitpid(other, &status, 0), other);
@@ -237,11 +237,11 @@ void play(End& left, End& right, const std::string& address, Totals& totals) {
     totals.sent_again += counters.sent_again;
     totals.messages += End::kMessages;
   }
-  for (const Repair& each : left.party.wire->take_repairs()) {
+  for (const Repair& each : left.party.wire->take_news().repairs) {
     totals.longest = std::max(totals.longest, each.took);
     ++totals.repairs;
   }
-  EXPECT_TRUE(right.party.wire->take_repairs().empty()) << "the end that connected tells";
+  EXPECT_TRUE(right.party.wire->take_news().repairs.empty()) << "the end that connected tells";
 }
 
 TEST(Mend, EveryMessageArrivesOnceWhateverBreaksOverTcp) {

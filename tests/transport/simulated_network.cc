@@ -270,14 +270,19 @@ Io SimulatedSockets::write(SocketId socket, std::span<const std::span<const std:
 Delivery SimulatedSockets::delivery(SocketId socket) const {
   const End& end = *ends.at(static_cast<int32_t>(socket));
   const auto other = end.other.lock();
-  if (other == nullptr) return {end.sent - end.lost, end.lost};
+  Delivery delivery;
+  delivery.acknowledged = end.sent - end.lost;
+  delivery.left = end.lost;
+  if (other == nullptr) return delivery;
   size_t under_way = 0;
   for (const auto& chunk : other->coming) {
     if (chunk.at > net_.now_) under_way += chunk.bytes.size();
   }
   const size_t unread = other->size - std::min(other->size, under_way);
-  const size_t left = end.lost + under_way + unread - std::min(unread, kWindow);
-  return {end.sent - left, left};
+  delivery.left = end.lost + under_way + unread - std::min(unread, kWindow);
+  delivery.acknowledged = end.sent - delivery.left;
+  delivery.round_trip = net_.faults_.most_latency;
+  return delivery;
 }
 
 void SimulatedSockets::wait(Duration, std::vector<SocketEvent>& events) {

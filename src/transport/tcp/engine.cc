@@ -267,6 +267,7 @@ void Engine::read_messages(Connection& connection) {
     }
     mark_output(peer);
     if (peer.link.parted()) return parted(connection);
+    note_figures(connection);
     if (!io.more && !connection.over) {
       connection.readable = false;
       return;

@@ -96,6 +96,9 @@ class Engine {
     bool readable = true, writable = true;
     Duration heard{};                        // when bytes last came
     bool reached = false;                    // of an attempt: the peer's host has accepted it
+    Duration looked{};                       // when the kernel was last asked of it
+    uint64_t repeated = 0;                   // packets, by then
+    Duration busy{}, unread{};               // see Delivery; the same
     bool over = false;                       // no event comes any more: read to the end
     bool to_read = false, to_write = false;  // is in the list of that name
   };
@@ -192,7 +195,8 @@ class Engine {
   Duration tick_dial(WorkerId id, Peer& peer, Duration now);
   Duration tick_mending(WorkerId id, Peer& peer, Duration now);
 
-  // engine_watch.cc: whose host is silent.
+  // engine_watch.cc: what the kernel knows of a connection, and whose host is silent.
+  void note_figures(Connection& connection);
   Duration look_pause() const;
   void watch(WorkerId id, Peer& peer, Duration now);
   void stop_watching(WorkerId id, Peer& peer);

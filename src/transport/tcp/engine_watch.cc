@@ -1,4 +1,5 @@
-// The part of Engine that notices that a peer's host is silent.
+// The part of Engine that asks the kernel what it knows of connections, and notices that a peer's
+// host is silent.
 //
 // TCP repeats what is not acknowledged for a quarter of an hour, and the sender cannot tell a host
 // that is gone from a process that is stopped and takes nothing more. So this end opens another
@@ -22,7 +23,34 @@ constexpr int kAskAfter = 2;
 // have come, and this process may have had no time to see it.
 constexpr uint64_t kRounds = 2;
 
+// The pause between two looks at what the kernel knows of one connection. A look takes 1 us.
+constexpr Duration kFiguresPause = std::chrono::milliseconds(200);
+
 }  // namespace
+
+// Looks at what the kernel knows of a connection over which bytes have come; not if it has just
+// done so. Nobody is woken for it.
+void Engine::note_figures(Connection& connection) {
+  if (connection.heard - connection.looked < kFiguresPause) return;
+  connection.looked = connection.heard;
+  const Delivery delivery = sockets_.delivery(connection.socket);
+  const auto repeated = static_cast<int64_t>(delivery.repeated -
+                                             std::exchange(connection.repeated, delivery.repeated));
+  const Duration busy = delivery.busy - std::exchange(connection.busy, delivery.busy);
+  const Duration unread = delivery.unread - std::exchange(connection.unread, delivery.unread);
+  if (delivery.round_trip == Duration::zero()) return;
+  const bool carried = !delivery.held_up && unread <= busy / 2;
+  const std::lock_guard lock(parts_.tally.mutex);
+  const auto [each, fresh] = parts_.tally.figures.try_emplace(connection.peer);
+  LinkFigures& figures = each->second;
+  figures.peer = connection.peer;
+  if (fresh || delivery.round_trip - delivery.variation < figures.round_trip - figures.variation) {
+    figures.round_trip = delivery.round_trip;
+    figures.variation = delivery.variation;
+  }
+  if (carried) figures.bytes_per_second = delivery.bytes_per_second;
+  figures.repeated += repeated;
+}
 
 Duration Engine::look_pause() const { return std::min(settings_.mend_limit / kLooks, kMostPause); }
 

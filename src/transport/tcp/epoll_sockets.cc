@@ -214,7 +214,16 @@ Delivery EpollSockets::delivery(SocketId socket) const {
   const bool known = ::getsockopt(descriptor, IPPROTO_TCP, TCP_INFO, &info, &length) == 0 &&
                      ::ioctl(descriptor, SIOCOUTQ, &left) == 0;
   if (!known) return {};
-  return {info.tcpi_bytes_acked, static_cast<size_t>(left)};
+  using std::chrono::microseconds;
+  Delivery delivery{info.tcpi_bytes_acked, static_cast<size_t>(left)};
+  delivery.round_trip = microseconds(info.tcpi_rtt);
+  delivery.variation = microseconds(info.tcpi_rttvar);
+  delivery.bytes_per_second = static_cast<double>(info.tcpi_delivery_rate);
+  delivery.held_up = info.tcpi_delivery_rate_app_limited != 0;
+  delivery.repeated = info.tcpi_total_retrans;
+  delivery.busy = microseconds(info.tcpi_busy_time);
+  delivery.unread = microseconds(info.tcpi_rwnd_limited);
+  return delivery;
 }
 
 void EpollSockets::wait(Duration limit, std::vector<SocketEvent>& events) {

@@ -43,8 +43,17 @@ struct Io {
 
 // What has become of the bytes that were written to a socket, as the kernel sends them.
 struct Delivery {
-  uint64_t acknowledged = 0;  // by the other host
-  size_t left = 0;            // not acknowledged yet
+  uint64_t acknowledged = 0;    // by the other host
+  size_t left = 0;              // not acknowledged yet
+  Duration round_trip{};        // of a packet and its acknowledgement, smoothed; zero = not known
+  Duration variation{};         // its mean deviation
+  double bytes_per_second = 0;  // of the latest that was acknowledged
+  // Whether this rate is only what the sender gave the network, not what the network carried.
+  bool held_up = true;
+  uint64_t repeated = 0;  // packets that were sent again
+  // How long there was something to send, and for how long of this the other end's process, which
+  // read too slowly, was what held it up.
+  Duration busy{}, unread{};
 };
 
 // What has happened at a socket since the last event, at least: events may come without need.

@@ -1,8 +1,10 @@
-// What a wire counts while it works, and its repaired connections; any thread may read.
+// What a wire counts while it works, its repaired connections, and what the kernel has said of
+// each; any thread may read.
 #pragma once
 
 #include <atomic>
 #include <cstdint>
+#include <map>
 #include <mutex>
 #include <vector>
 
@@ -14,8 +16,9 @@ namespace tenuto::tcp {
 struct Tally {
   std::atomic<int64_t> refused{0}, turned_away{0}, malformed{0}, wake_ups{0}, broken{0},
       sent_again{0}, kept{0};
-  std::mutex mutex;  // guards repairs; nothing else is locked while it is held
+  std::mutex mutex;  // guards what follows; nothing else is locked while it is held
   std::vector<Repair> repairs;
+  std::map<WorkerId, LinkFigures> figures;  // since they were last taken
 };
 
 }  // namespace tenuto::tcp

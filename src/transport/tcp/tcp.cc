@@ -53,7 +53,7 @@ class Wire : public QueuedWire<TcpTransport>, public MailboxDriver {
   Address address() const override { return {address_}; }
   bool has_takers() const override { return true; }
   Status close(Duration limit) override;
-  std::vector<Repair> take_repairs() override;
+  WireNews take_news() override;
   TcpCounters counters() const override;
 
   void drive(Duration until) override { handover_.drive(until); }
@@ -130,9 +130,12 @@ Status Wire::submit(WireCall call) {
   return ok();
 }
 
-std::vector<Repair> Wire::take_repairs() {
+WireNews Wire::take_news() {
   const std::lock_guard lock(tally_.mutex);
-  return std::exchange(tally_.repairs, {});
+  WireNews news{std::exchange(tally_.repairs, {}), {}};
+  for (auto& [peer, figures] : tally_.figures) news.figures.push_back(figures);
+  tally_.figures.clear();
+  return news;
 }
 
 Status Wire::close(Duration limit) {

@@ -39,7 +39,7 @@ class Wire : public QueuedWire<UcxTransport> {
   Address address() const override { return {address_}; }
   bool has_takers() const override { return !settings_.device_memory; }
   Status close(Duration limit) override;
-  std::vector<Repair> take_repairs() override;
+  WireNews take_news() override;
   UcxCounters counters() const override;
 
  private:
@@ -106,9 +106,9 @@ Status Wire::submit(WireCall call) {
   return ok();
 }
 
-std::vector<Repair> Wire::take_repairs() {
+WireNews Wire::take_news() {
   const std::lock_guard lock(tally_.mutex);
-  return std::exchange(tally_.repairs, {});
+  return {std::exchange(tally_.repairs, {}), {}};
 }
 
 Status Wire::close(Duration limit) {
