@@ -67,7 +67,7 @@ void read_messages(std::span<const std::byte> input, size_t most) {
   std::array<std::byte, 512> scratch{};
   for (Duration now{1}; !input.empty() && status.ok() && !link.parted(); ++now) {
     size_t total = 0;
-    for (const auto& each : link.gather()) total += each.size();
+    for (const auto& each : link.gather(now)) total += each.size();
     if (total > 0) link.written(std::min(total, 7 * most), now);
     const auto landing = link.landing();
     const size_t landed = std::min({most, landing.size(), input.size()});

@@ -6,6 +6,9 @@ namespace tenuto {
 
 namespace {
 
+// The top two bits of the name of a state transfer's message.
+constexpr uint64_t kTransfer = uint64_t{1} << 62;
+
 // Appends `number`, which must be below `limit` (a power of two), to the packed name.
 void append(uint64_t& name, int32_t number, int32_t limit) {
   CHECK(number >= 0 && number < limit, "a number does not fit into a message's name");
@@ -53,7 +56,11 @@ Tag tag_of_transfer(StageId stage, bool body, int64_t epoch, int64_t step) {
   uint64_t name = 0;
   append(name, stage.value, kTagStages);
   append(name, body ? 1 : 0, 2);
-  return {epoch, step, name | uint64_t{1} << 62};
+  return {epoch, step, name | kTransfer};
+}
+
+Purpose purpose_of(const Tag& tag) {
+  return tag.name >> 62 == kTransfer >> 62 ? Purpose::Transfer : Purpose::Step;
 }
 
 Tag tag_of_move(GroupId group, int16_t part, int32_t round, ChunkId chunk, int64_t epoch,

@@ -5,6 +5,7 @@
 #include <optional>
 
 #include "ir/op.h"
+#include "transport/pace.h"
 #include "transport/transport.h"
 
 namespace tenuto {
@@ -51,5 +52,8 @@ std::optional<MoveName> move_of(const Tag& tag);
 // The tag of a message of a state transfer: the head or the body of a part of the state of `stage`,
 // for a worker that receives it between two steps. Bit 62 is 1; in a value's tag it is 0.
 Tag tag_of_transfer(StageId stage, bool body, int64_t epoch, int64_t step);
+
+// What the message of a tag is for: a state transfer's, or the step.
+Purpose purpose_of(const Tag& tag);
 
 }  // namespace tenuto

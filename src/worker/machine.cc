@@ -11,6 +11,7 @@
 #include "base/clock.h"
 #include "base/text.h"
 #include "rehearsal/virtual_clock.h"
+#include "runtime/tag.h"
 #include "world/fault.h"
 
 namespace tenuto {
@@ -68,6 +69,12 @@ Result<std::unique_ptr<Transport>> make_wire(const WireParts& parts, Mailbox& ma
   }
   settings.progress = wire_progress(network.progress);
   settings.workers_here = parts.host.workers;
+  settings.purpose_of = purpose_of;
+  if (network.transfer_megabytes_per_second > 0) {
+    const auto pace = std::make_shared<Pace>();
+    pace->set_others(Purpose::Transfer, network.transfer_megabytes_per_second * 1e6);
+    settings.pace = pace;
+  }
   if (network.protocol == "eager") settings.protocol = UcxProtocol::Eager;
   if (network.protocol == "rendezvous") settings.protocol = UcxProtocol::Rendezvous;
   settings.device_memory = parts.direct;

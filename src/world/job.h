@@ -100,9 +100,10 @@ struct NetworkSettings {
   std::string cluster;              // paced: a cluster file with the devices' speeds and the links,
                                     // in place of the two settings above; empty = none
   std::string cluster_content;      // of that file; taken from it when the job is loaded
-  std::shared_ptr<const Cluster> devices;  // the same, read; null = no cluster file
-  double connect_seconds = 30;             // limit for all peers to be connected
-  double silence_seconds = 60;             // a step without progress for this long ends the run
+  std::shared_ptr<const Cluster> devices;    // the same, read; null = no cluster file
+  double transfer_megabytes_per_second = 0;  // over TCP: of each state transfer; 0 = unlimited
+  double connect_seconds = 30;               // limit for all peers to be connected
+  double silence_seconds = 60;               // a step without progress for this long ends the run
 };
 
 // [resilience]

@@ -211,6 +211,11 @@ std::vector<Key> network_keys() {
       key("network.cluster_content", slot<&Job::network, &NetworkSettings::cluster_content>,
           "the content of that file; taken from network.cluster, so that all workers have the "
           "same"),
+      key("network.transfer_megabytes_per_second",
+          slot<&Job::network, &NetworkSettings::transfer_megabytes_per_second>,
+          "over TCP: the most that the state for a worker that joins takes of its link; 0 = "
+          "unlimited; messages of steps always go first",
+          kMegabytesPerSecond),
       key("network.connect_seconds", slot<&Job::network, &NetworkSettings::connect_seconds>,
           "time limit for connecting to all peers",
           Range{.low = 0, .high = 86400, .low_open = true}),

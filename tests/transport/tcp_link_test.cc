@@ -4,6 +4,8 @@
 
 #include <array>
 #include <cstring>
+#include <map>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -36,9 +38,9 @@ struct OneLink {
     return link.take(0, std::span(text).first(size + bytes), Duration{1});
   }
   // Writes what is staged at a time.
-  std::vector<Written> write() {
+  std::vector<Written> write(Duration now = {}) {
     std::vector<std::byte> stream;
-    for (const auto& each : link.gather()) stream.insert(stream.end(), each.begin(), each.end());
+    for (const auto& each : link.gather(now)) stream.insert(stream.end(), each.begin(), each.end());
     link.written(stream.size(), Duration{1});
     std::vector<Written> all;
     for (std::span<const std::byte> rest(stream); !rest.empty();) {
@@ -106,6 +108,134 @@ TEST(TcpLink, WhatIsUrgentOvertakes) {
   EXPECT_EQ(written[2].frame.kind, FrameKind::Start);
   for (int piece = 0; piece < 3; ++piece) EXPECT_EQ(one.write()[0].frame.grant, 2u);
   EXPECT_EQ(one.write()[0].frame.grant, 1u);
+}
+
+Purpose purpose_by_step(const Tag& tag) {
+  return tag.step == 1 ? Purpose::Transfer : Purpose::Step;
+}
+
+// What is left of a state transfer goes behind the large messages of steps that come meanwhile.
+TEST(TcpLink, StepsOvertakeTransfers) {
+  LinkSettings settings;
+  settings.purpose_of = purpose_by_step;
+  OneLink one(settings);
+  std::vector<std::byte> large(3 * kPiece);
+  one.write();  // AllGranted
+  one.link.send({0, 1, 1}, large, {}, Ticket{1});
+  ASSERT_TRUE(one.say({FrameKind::Grant, 0, 1, 0, large.size(), {0, 1, 1}, {}}).ok());
+  EXPECT_EQ(one.write()[0].frame.grant, 1u);
+  one.send(2, large);
+  ASSERT_TRUE(one.grant(2, 2, large.size()).ok());
+  for (const uint64_t grant : {2, 2, 2, 1, 1}) EXPECT_EQ(one.write()[0].frame.grant, grant);
+  EXPECT_TRUE(one.write().empty());
+}
+
+// Sends for `lasts` over a link whose rates are those of `pace`, written as soon as a piece may
+// leave, but up to 1 ms late. Returns the bytes that have left by purpose.
+std::array<double, kPurposes> sent_under(const std::shared_ptr<Pace>& pace, Duration lasts) {
+  LinkSettings settings;
+  settings.purpose_of = purpose_by_step;
+  settings.pace = pace;
+  OneLink one(settings);
+  Random random(4);
+  std::vector<std::byte> large(64 * kPiece);
+  std::array<double, kPurposes> sent{};
+  uint64_t name = 0;
+  std::map<uint64_t, size_t> purpose_of_grant;
+  one.write();
+  const auto post = [&](size_t purpose) {
+    const Tag tag{0, static_cast<int64_t>(purpose), ++name};
+    purpose_of_grant[name] = purpose;
+    one.link.send(tag, large, {}, Ticket{name});
+    EXPECT_TRUE(one.say({FrameKind::Grant, 0, name, 0, large.size(), tag, {}}).ok());
+  };
+  post(0);
+  post(1);
+  std::array<size_t, kPurposes> left = {64, 64};
+  for (Duration now = std::chrono::seconds(1); now < std::chrono::seconds(1) + lasts;) {
+    const auto written = one.write(now);
+    for (const auto& each : written) {
+      if (each.bytes == 0) continue;
+      const size_t purpose = purpose_of_grant.at(each.frame.grant);
+      sent[purpose] += static_cast<double>(each.bytes);
+      if (--left[purpose] > 0) continue;
+      left[purpose] = 64;
+      post(purpose);
+    }
+    if (!written.empty()) continue;
+    EXPECT_GT(one.link.held_until(), now) << "it waits for nothing";
+    if (one.link.held_until() == Duration::max()) break;
+    now = one.link.held_until() + Duration(random.below(1'000'000));
+  }
+  return sent;
+}
+
+TEST(TcpLink, KeepsToTheRateOfEachPurpose) {
+  const auto pace = std::make_shared<Pace>();
+  pace->set_others(Purpose::Step, 1e9);
+  pace->set({1}, Purpose::Step, 4e7);
+  pace->set({2}, Purpose::Step, 1e6);
+  pace->set_others(Purpose::Transfer, 5e6);
+  const auto sent = sent_under(pace, std::chrono::seconds(4));
+  EXPECT_NEAR(sent[0], 4 * 4e7, 4 * 4e7 * 0.03);
+  EXPECT_NEAR(sent[1], 4 * 5e6, 4 * 5e6 * 0.03);
+}
+
+// A paced message whose connection breaks waits for nothing until it is granted again.
+TEST(TcpLink, APacedMessageSurvivesABreak) {
+  LinkSettings settings;
+  settings.purpose_of = purpose_by_step;
+  const auto pace = std::make_shared<Pace>();
+  pace->set_others(Purpose::Step, 1e6);
+  settings.pace = pace;
+  OneLink one(settings);
+  std::vector<std::byte> large(2 * kPiece);
+  one.write();
+  one.send(1, large);
+  ASSERT_TRUE(one.grant(1, 1, large.size()).ok());
+  EXPECT_EQ(one.write(Duration{1})[0].bytes, kPiece);
+  EXPECT_TRUE(one.write(Duration{1}).empty());
+  EXPECT_NE(one.link.held_until(), Duration::max());
+  one.link.broke();
+  EXPECT_EQ(one.link.held_until(), Duration::max());
+  one.link.opened();
+  one.write();
+  ASSERT_TRUE(one.grant(1, 1, large.size(), kPiece).ok());
+  EXPECT_TRUE(one.write(Duration{2}).empty()) << "the rate is the peer's, not the connection's";
+  EXPECT_EQ(one.write(one.link.held_until())[0].bytes, kPiece);
+}
+
+// The loop goes on by itself when a piece may leave, and a rate that changes counts.
+TEST(TcpPace, TheLoopKeepsToIt) {
+  SimulatedNetwork network(5, {});
+  const auto pace = std::make_shared<Pace>();
+  TcpSettings settings;
+  settings.pace = pace;
+  SimulatedWire left(network, {"tale", "secret", kWireVersion, {0}, 0}, settings, 1);
+  SimulatedWire right(network, {"tale", "secret", kWireVersion, {1}, 0}, {}, 2);
+  left.connect(right, Ticket{1});
+  const std::vector<std::byte> large(16 * kPiece, std::byte{7});
+  const auto pass = [&](uint64_t name) {
+    std::vector<std::byte> got(large.size());
+    left.mailbox.reports.clear();
+    right.engine->recv({0}, {0, 0, name}, got, {}, Ticket{name});
+    left.engine->send({1}, {0, 0, name}, large, {}, Ticket{name});
+    const Duration begun = network.now(), limit = begun + std::chrono::seconds(100);
+    while (right.mailbox.reports.empty() && network.now() < limit) {
+      turn_all(network, {&left, &right}, limit);
+    }
+    EXPECT_EQ(right.mailbox.reports.size(), 1u);
+    right.mailbox.reports.clear();
+    EXPECT_TRUE(same(got, large));
+    return to_milliseconds(network.now() - begun);
+  };
+  EXPECT_LT(pass(10), 1000) << "no rate";
+  pace->set({1}, Purpose::Step, 1e6);
+  // 15 pauses between 16 pieces of 262 ms each, and what is caught up.
+  EXPECT_NEAR(pass(11), 15 * 262.144, 10);
+  pace->set({1}, Purpose::Step, 4e6);
+  pass(12);
+  EXPECT_NEAR(pass(13), 16 * 262.144 / 4, 70) << "as the piece before it asks";
 }
 
 // A large message goes on where it broke, also when that is in the middle of a piece.

@@ -58,6 +58,8 @@ Result<std::unique_ptr<Transport>> make_process_wire(const ProcessWireSettings& 
   tcp.tls = settings.tls;
   tcp.progress = settings.progress;
   tcp.workers_here = settings.workers_here;
+  tcp.pace = settings.pace;
+  tcp.purpose_of = settings.purpose_of;
   return as_transport(make_tcp_transport(tcp, std::move(self), mailbox));
 }
 

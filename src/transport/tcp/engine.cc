@@ -25,7 +25,8 @@ Engine::Peer::Peer(const Engine& engine, WorkerId id)
 
 Engine::Engine(const TcpSettings& settings, Hello self, EngineParts parts)
     : settings_(settings),
-      link_settings_{settings.sends_end_there, settings.most_awaited},
+      link_settings_{settings.sends_end_there, settings.most_awaited, settings.pace,
+                     settings.purpose_of},
       self_(std::move(self)),
       parts_(std::move(parts)),
       sockets_(parts_.sockets),
@@ -204,8 +205,11 @@ void Engine::write_messages(Connection& connection, size_t most_bytes) {
   Peer& peer = peer_of(id);
   size_t total = 0;
   while (connection.writable) {
-    const auto from = peer.link.gather();
-    if (from.empty()) return;
+    const auto from = peer.link.gather(settings_.pace ? sockets_.now() : Duration{});
+    if (from.empty()) {
+      if (peer.link.held_until() != Duration::max()) late_.insert(id);
+      return;
+    }
     if (total >= most_bytes) return mark_writable(connection);
     const Io io = sockets_.write(connection.socket, from);
     if (io.kind == Io::Kind::Blocked) connection.writable = false;
@@ -340,7 +344,13 @@ Duration Engine::tick_strangers(Duration now) {
 Duration Engine::tick_links(Duration now) {
   Duration next = Duration::max();
   for (auto each = late_.begin(); each != late_.end();) {
-    const Duration due = peer_of(*each).link.tick(now);
+    Peer& peer = peer_of(*each);
+    Duration due = peer.link.tick(now);
+    if (peer.link.held_until() <= now) {
+      mark_output(peer);
+    } else {
+      due = std::min(due, peer.link.held_until());
+    }
     next = std::min(next, due);
     each = due == Duration::max() ? late_.erase(each) : std::next(each);
   }

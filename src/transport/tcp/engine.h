@@ -217,7 +217,7 @@ class Engine {
   std::unordered_map<int32_t, std::unique_ptr<Connection>> connections_;
   std::list<SocketId> strangers_;  // the oldest first
   std::set<WorkerId> opening_;     // peers with a dial, or whose connection is being repaired
-  std::set<WorkerId> late_;        // peers with sends whose acknowledgement may be late
+  std::set<WorkerId> late_;        // peers with sends that wait: for a late acknowledgement, a rate
   std::set<WorkerId> watched_;     // peers with a watch
   Duration next_look_{};           // at all of them
   uint64_t rounds_ = 0;            // how often events were handled

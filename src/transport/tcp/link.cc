@@ -35,7 +35,8 @@ void Link::report(Ticket ticket, Status status) {
 void Link::send(const Tag& tag, std::span<const std::byte> bytes, const Stamp& stamp,
                 Ticket ticket) {
   if (sends_.contains(tag)) return report(ticket, twice_error("send", peer_, tag));
-  const Sending sending{bytes, stamp, ticket, next_order_++};
+  const Purpose purpose = settings_.purpose_of ? settings_.purpose_of(tag) : Purpose::Step;
+  const Sending sending{bytes, stamp, ticket, next_order_++, purpose};
   const auto granted = granted_.find(tag);
   if (granted == granted_.end()) {
     sends_.emplace(tag, sending);
@@ -90,7 +91,7 @@ void Link::enqueue(uint64_t number, const Sent& sent) {
   if (sent.mismatch || sent.sending.bytes.size() <= kSmall) {
     small_.push_back(number);
   } else {
-    large_.emplace(sent.sending.order, number);
+    large_[static_cast<size_t>(sent.sending.purpose)].emplace(sent.sending.order, number);
   }
 }
 
@@ -125,7 +126,7 @@ void Link::fail(const Error& error) {
   granted_.clear();
   outbox_.own();
   small_.clear();
-  large_.clear();
+  large_ = {};
   control_.clear();
   unacknowledged_.clear();
   late_.clear();
@@ -162,13 +163,14 @@ void Link::broke() {
   granted_.clear();
   control_.clear();
   small_.clear();
-  large_.clear();
+  large_ = {};
   outbox_.clear();
   unacknowledged_.clear();
   late_.clear();
   unacknowledged_bytes_ = 0;
   slow_acknowledgements_ = false;
   newest_granted_ = 0;
+  held_until_ = Duration::max();
   owed_ = 0;
   owed_now_ = false;
   head_size_ = bytes_left_ = 0;
@@ -188,10 +190,12 @@ void Link::say_bye() {
   leaving_ = true;
 }
 
-std::span<const std::span<const std::byte>> Link::gather() {
+std::span<const std::span<const std::byte>> Link::gather(Duration now) {
   if (!open_) return {};
   if (outbox_.empty()) {
-    const bool something = !control_.empty() || !small_.empty() || !large_.empty();
+    const bool large = std::any_of(large_.begin(), large_.end(),
+                                   [](const auto& waiting) { return !waiting.empty(); });
+    const bool something = !control_.empty() || !small_.empty() || large;
     if (owed_ > 0 && (something || owed_now_)) stage_acknowledgements();
     size_t staged = 0;
     for (; staged < control_.size() && outbox_.has_space(); ++staged) {
@@ -203,14 +207,31 @@ std::span<const std::span<const std::byte>> Link::gather() {
       small_.pop_front();
       stage_message(number, sent_.at(number));
     }
-    while (!large_.empty() && outbox_.has_space()) {
-      const uint64_t number = large_.begin()->second;
-      Sent& sent = sent_.at(number);
-      stage_message(number, sent);
-      if (sent.next == sent.sending.bytes.size()) large_.erase(large_.begin());
-    }
+    held_until_ = Duration::max();
+    stage_large(Purpose::Step, now);
+    stage_large(Purpose::Transfer, now);
   }
   return outbox_.gather();
+}
+
+// Stages pieces of large messages, as far as there is space and their rate allows it.
+void Link::stage_large(Purpose purpose, Duration now) {
+  auto& waiting = large_[static_cast<size_t>(purpose)];
+  if (waiting.empty()) return;
+  const double rate = settings_.pace != nullptr ? settings_.pace->rate(peer_, purpose) : 0;
+  Meter& meter = meters_[static_cast<size_t>(purpose)];
+  while (!waiting.empty() && outbox_.has_space()) {
+    if (rate > 0 && meter.due() > now) {
+      held_until_ = std::min(held_until_, meter.due());
+      return;
+    }
+    const uint64_t number = waiting.begin()->second;
+    Sent& sent = sent_.at(number);
+    const size_t before = sent.next;
+    stage_message(number, sent);
+    if (rate > 0) meter.spend(size_of(sent.next - before), rate, now);
+    if (sent.next == sent.sending.bytes.size()) waiting.erase(waiting.begin());
+  }
 }
 
 void Link::stage_acknowledgements() {

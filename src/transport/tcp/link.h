@@ -3,8 +3,9 @@
 //
 // A receive is a numbered grant. The sender pairs it with the send of that tag and writes the
 // message in pieces: control frames first, then messages of at most kSmall bytes, then the next
-// piece of the large message that was posted first. The bytes are read from and received into the
-// memory of the calls.
+// piece of the large message that was posted first; large messages of a state transfer come last.
+// A piece whose rate does not allow it yet (pace.h) waits, and others go ahead of it. The bytes are
+// read from and received into the memory of the calls.
 //
 // A send ends when the receiver has acknowledged the message, or earlier when its bytes have been
 // copied here: small messages are copied at once, large ones when the acknowledgement is late. So a
@@ -13,6 +14,7 @@
 // messages have arrived (docs/decisions/076-a-wire-over-tcp.md).
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <deque>
@@ -23,6 +25,7 @@
 #include <vector>
 
 #include "base/mailbox.h"
+#include "transport/pace.h"
 #include "transport/tcp/frame.h"
 #include "transport/tcp/outbox.h"
 #include "transport/tcp/tally.h"
@@ -40,8 +43,10 @@ inline constexpr uint32_t kMostOwed = 64;
 
 // How a link treats its messages.
 struct LinkSettings {
-  bool sends_end_there = false;   // large sends end only when they have arrived
-  size_t most_awaited = 1 << 20;  // grants of the peer that may wait here for their send
+  bool sends_end_there = false;           // large sends end only when they have arrived
+  size_t most_awaited = 1 << 20;          // grants of the peer that may wait here for their send
+  std::shared_ptr<const Pace> pace = {};  // null = no rates
+  Purpose (*purpose_of)(const Tag&) = nullptr;  // null: all messages are for the step
 };
 
 // The messages between this worker and one peer. It posts the ends of calls to the mailbox.
@@ -66,8 +71,11 @@ class Link {
   // Whether the peer has said Bye: nothing comes any more.
   bool parted() const { return parted_; }
 
-  // The bytes to be written next; empty = none now.
-  std::span<const std::span<const std::byte>> gather();
+  // The bytes to be written next; empty = none now. `now` counts only where there are rates.
+  std::span<const std::span<const std::byte>> gather(Duration now);
+  // When a piece that has waited for its rate may leave, as of the last gather(); Duration::max() =
+  // none has.
+  Duration held_until() const { return held_until_; }
   // The first `count` of them have been written.
   void written(size_t count, Duration now);
   // How many messages have been written to their last byte.
@@ -95,6 +103,7 @@ class Link {
     Stamp stamp;
     Ticket ticket = kNoTicket;
     uint64_t order = 0;  // of posting
+    Purpose purpose = Purpose::Step;
   };
   struct Granted {
     uint64_t grant = 0, size = 0;
@@ -129,6 +138,7 @@ class Link {
   void pair(const Tag& tag, const Sending& sending, const Granted& granted);
   void enqueue(uint64_t number, const Sent& sent);
   void stage_acknowledgements();
+  void stage_large(Purpose purpose, Duration now);
   void stage_message(uint64_t number, Sent& sent);
   void left(uint64_t number, Duration now);
   void keep(Sent& sent);
@@ -160,18 +170,21 @@ class Link {
   std::map<uint64_t, Sent> sent_;           // by grant
   std::map<uint64_t, Receiving> receives_;  // by grant: not yet arrived
   std::map<Tag, uint64_t> posted_;          // the grants of `receives_`
+  std::array<Meter, kPurposes> meters_;
   uint64_t next_grant_ = 1, next_order_ = 1;
   int64_t messages_written_ = 0;
 
   // What ends with the connection.
   uint64_t connection_ = 0;  // its number; 0 = there was none
   bool open_ = false, leaving_ = false, parted_ = false;
-  bool ignoring_ = false;               // all calls have ended: what comes is for nobody
-  uint64_t newest_granted_ = 0;         // by the peer, which numbers its grants upwards
-  std::map<Tag, Granted> granted_;      // the peer's receives that have no send here yet
-  std::vector<Frame> control_;          // to be staged
-  std::deque<uint64_t> small_;          // messages to be staged
-  std::map<uint64_t, uint64_t> large_;  // the same, by order of posting
+  bool ignoring_ = false;           // all calls have ended: what comes is for nobody
+  uint64_t newest_granted_ = 0;     // by the peer, which numbers its grants upwards
+  std::map<Tag, Granted> granted_;  // the peer's receives that have no send here yet
+  std::vector<Frame> control_;      // to be staged
+  std::deque<uint64_t> small_;      // messages to be staged
+  // The same, by purpose, then by order of posting.
+  std::array<std::map<uint64_t, uint64_t>, kPurposes> large_;
+  Duration held_until_ = Duration::max();
   Outbox outbox_;
   std::deque<uint64_t> unacknowledged_;  // messages whose last byte is staged, in that order
   std::deque<Late> late_;

@@ -14,6 +14,7 @@
 
 #include "base/address_range.h"
 #include "base/tls.h"
+#include "transport/pace.h"
 #include "transport/transport.h"
 
 namespace tenuto {
@@ -58,6 +59,10 @@ struct TcpSettings {
   // encrypted. Null: they are not. All workers of a job have them, or none has.
   std::shared_ptr<const Tls> tls;
   WireProgress progress = WireProgress::Thread;
+  // How fast large messages may leave; null = as fast as they can.
+  std::shared_ptr<const Pace> pace;
+  // What a message is for, from its tag; null: all are for the step.
+  Purpose (*purpose_of)(const Tag&) = nullptr;
   // How many workers of the job run on this host, for WireProgress::Auto. The caller may change the
   // number while the wire runs. Null: this worker is the only one.
   std::shared_ptr<const std::atomic<int32_t>> workers_here;

@@ -1,0 +1,35 @@
+#include "transport/pace.h"
+
+#include <algorithm>
+
+namespace tenuto {
+
+namespace {
+
+// Timers of the kernel are late by up to 1 ms, and a busy thread by more. What is lost by this is
+// made up for; a stream that was quiet for longer has no claim on that time.
+constexpr Duration kCatchUp = std::chrono::milliseconds(5);
+
+}  // namespace
+
+void Pace::set(WorkerId peer, Purpose purpose, double bytes_per_second) {
+  const std::lock_guard lock(mutex_);
+  rates_[{peer, purpose}] = bytes_per_second;
+}
+
+void Pace::set_others(Purpose purpose, double bytes_per_second) {
+  const std::lock_guard lock(mutex_);
+  others_[static_cast<size_t>(purpose)] = bytes_per_second;
+}
+
+double Pace::rate(WorkerId peer, Purpose purpose) const {
+  const std::lock_guard lock(mutex_);
+  const auto found = rates_.find({peer, purpose});
+  return found == rates_.end() ? others_[static_cast<size_t>(purpose)] : found->second;
+}
+
+void Meter::spend(Bytes size, double bytes_per_second, Duration now) {
+  due_ = std::max(due_, now - kCatchUp) + transfer_time(size, bytes_per_second);
+}
+
+}  // namespace tenuto

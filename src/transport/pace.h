@@ -1,0 +1,53 @@
+// How fast a worker's messages may leave, by peer and by what they are for.
+//
+// The messages of a step always go ahead of those of a state transfer. A rate also spares
+// what other workers, or other jobs, send over the same cables. Only the wire over TCP knows rates;
+// elsewhere they have no effect.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <mutex>
+#include <utility>
+
+#include "base/id.h"
+#include "base/unit.h"
+
+namespace tenuto {
+
+// What a message is for: the step under way, or a worker that receives the state of a stage.
+enum class Purpose : uint8_t { Step, Transfer };
+inline constexpr size_t kPurposes = 2;
+
+// The rates of one worker's wire, which may change while it runs. Any thread may call.
+class Pace {
+ public:
+  // Messages for `purpose` to `peer` leave with this many bytes per second at most, from the next
+  // piece on; 0 = as fast as they can. Small messages are not counted.
+  void set(WorkerId peer, Purpose purpose, double bytes_per_second);
+  // The same for every peer without a rate of its own.
+  void set_others(Purpose purpose, double bytes_per_second);
+  // The rate to that peer.
+  double rate(WorkerId peer, Purpose purpose) const;
+
+ private:
+  mutable std::mutex mutex_;  // guards what follows
+  std::map<std::pair<WorkerId, Purpose>, double> rates_;
+  std::array<double, kPurposes> others_{};
+};
+
+// When the next bytes of a paced stream may leave. A value, without a clock.
+class Meter {
+ public:
+  // From this moment on.
+  Duration due() const { return due_; }
+  // Bytes leave `now`. A stream that has left them a little later than it might have may catch up.
+  void spend(Bytes size, double bytes_per_second, Duration now);
+
+ private:
+  Duration due_{};
+};
+
+}  // namespace tenuto
