@@ -13,6 +13,7 @@
 #include "ir/golden.h"
 #include "ir/random_mode.h"
 #include "ir/reference_rule.h"
+#include "source_tree.h"
 
 namespace tenuto {
 namespace {
@@ -448,7 +449,7 @@ std::string played(const std::string& script) {
 }
 
 TEST(UpdateRule, Golden) {
-  std::ifstream file(std::string(TENUTO_SOURCE_DIR) + "/tests/ir/golden/update_rule.script");
+  std::ifstream file(source_tree() + "/tests/ir/golden/update_rule.script");
   ASSERT_TRUE(file);
   std::stringstream script;
   script << file.rdbuf();
