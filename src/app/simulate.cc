@@ -221,8 +221,8 @@ void add_sync_flags(CLI::App& command, SyncQuestion& question) {
   for (const char* shared : {"--help", "--json", "--seconds", "--seed"}) {
     others.push_back(command.get_option(shared));
   }
-  CLI::Option* sync = command.add_option(
-      "--sync", question.mode,
+  CLI::Option* sync = path_flag(  // it is never empty, either
+      command, "--sync", question.mode,
       "price a sync mode instead of a plan: synchronous, asynchronous, x:K, grace:K, groups,\n"
       "ring:K, backup:K, rebalanced, bounded:S, or auto (docs/sync-modes.md)");
   for (CLI::Option* plan : command.get_options()) {
