@@ -12,17 +12,17 @@ constexpr Duration kCatchUp = std::chrono::milliseconds(5);
 
 }  // namespace
 
-void Pace::set(WorkerId peer, Purpose purpose, double bytes_per_second) {
+void SendPace::set(WorkerId peer, Purpose purpose, double bytes_per_second) {
   const std::lock_guard lock(mutex_);
   rates_[{peer, purpose}] = bytes_per_second;
 }
 
-void Pace::set_others(Purpose purpose, double bytes_per_second) {
+void SendPace::set_others(Purpose purpose, double bytes_per_second) {
   const std::lock_guard lock(mutex_);
   others_[static_cast<size_t>(purpose)] = bytes_per_second;
 }
 
-double Pace::rate(WorkerId peer, Purpose purpose) const {
+double SendPace::rate(WorkerId peer, Purpose purpose) const {
   const std::lock_guard lock(mutex_);
   const auto found = rates_.find({peer, purpose});
   return found == rates_.end() ? others_[static_cast<size_t>(purpose)] : found->second;

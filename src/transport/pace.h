@@ -22,7 +22,7 @@ enum class Purpose : uint8_t { Step, Transfer };
 inline constexpr size_t kPurposes = 2;
 
 // The rates of one worker's wire, which may change while it runs. Any thread may call.
-class Pace {
+class SendPace {
  public:
   // Messages for `purpose` to `peer` leave with this many bytes per second at most, from the next
   // piece on; 0 = as fast as they can. Small messages are not counted.

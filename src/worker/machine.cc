@@ -71,7 +71,7 @@ Result<std::unique_ptr<Transport>> make_wire(const WireParts& parts, Mailbox& ma
   settings.workers_here = parts.host.workers;
   settings.purpose_of = purpose_of;
   if (network.transfer_megabytes_per_second > 0) {
-    const auto pace = std::make_shared<Pace>();
+    const auto pace = std::make_shared<SendPace>();
     pace->set_others(Purpose::Transfer, network.transfer_megabytes_per_second * 1e6);
     settings.pace = pace;
   }

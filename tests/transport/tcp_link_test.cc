@@ -132,7 +132,7 @@ TEST(TcpLink, StepsOvertakeTransfers) {
 
 // Sends for `lasts` over a link whose rates are those of `pace`, written as soon as a piece may
 // leave, but up to 1 ms late. Returns the bytes that have left by purpose.
-std::array<double, kPurposes> sent_under(const std::shared_ptr<Pace>& pace, Duration lasts) {
+std::array<double, kPurposes> sent_under(const std::shared_ptr<SendPace>& pace, Duration lasts) {
   LinkSettings settings;
   settings.purpose_of = purpose_by_step;
   settings.pace = pace;
@@ -171,7 +171,7 @@ std::array<double, kPurposes> sent_under(const std::shared_ptr<Pace>& pace, Dura
 }
 
 TEST(TcpLink, KeepsToTheRateOfEachPurpose) {
-  const auto pace = std::make_shared<Pace>();
+  const auto pace = std::make_shared<SendPace>();
   pace->set_others(Purpose::Step, 1e9);
   pace->set({1}, Purpose::Step, 4e7);
   pace->set({2}, Purpose::Step, 1e6);
@@ -185,7 +185,7 @@ TEST(TcpLink, KeepsToTheRateOfEachPurpose) {
 TEST(TcpLink, APacedMessageSurvivesABreak) {
   LinkSettings settings;
   settings.purpose_of = purpose_by_step;
-  const auto pace = std::make_shared<Pace>();
+  const auto pace = std::make_shared<SendPace>();
   pace->set_others(Purpose::Step, 1e6);
   settings.pace = pace;
   OneLink one(settings);
@@ -208,7 +208,7 @@ TEST(TcpLink, APacedMessageSurvivesABreak) {
 // The loop goes on by itself when a piece may leave, and a rate that changes counts.
 TEST(TcpPace, TheLoopKeepsToIt) {
   SimulatedNetwork network(5, {});
-  const auto pace = std::make_shared<Pace>();
+  const auto pace = std::make_shared<SendPace>();
   TcpSettings settings;
   settings.pace = pace;
   SimulatedWire left(network, {"tale", "secret", kWireVersion, {0}, 0}, settings, 1);

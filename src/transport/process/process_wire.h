@@ -32,7 +32,7 @@ struct ProcessWireSettings {
   std::shared_ptr<const Tls> tls;     // over TCP: the certificates; null = no encryption
   WireProgress progress = WireProgress::Event;               // over TCP
   std::shared_ptr<const std::atomic<int32_t>> workers_here;  // over TCP, see TcpSettings
-  std::shared_ptr<const Pace> pace;                          // over TCP, see TcpSettings
+  std::shared_ptr<const SendPace> pace;                      // over TCP, see TcpSettings
   Purpose (*purpose_of)(const Tag&) = nullptr;               // the same
   UcxProtocol protocol = UcxProtocol::Automatic;             // over UCX: how large messages travel
   // Buffers to send from and to receive into may lie in an accelerator's memory: only over UCX, and

@@ -43,9 +43,9 @@ inline constexpr uint32_t kMostOwed = 64;
 
 // How a link treats its messages.
 struct LinkSettings {
-  bool sends_end_there = false;           // large sends end only when they have arrived
-  size_t most_awaited = 1 << 20;          // grants of the peer that may wait here for their send
-  std::shared_ptr<const Pace> pace = {};  // null = no rates
+  bool sends_end_there = false;   // large sends end only when they have arrived
+  size_t most_awaited = 1 << 20;  // grants of the peer that may wait here for their send
+  std::shared_ptr<const SendPace> pace = {};    // null = no rates
   Purpose (*purpose_of)(const Tag&) = nullptr;  // null: all messages are for the step
 };
 

@@ -60,7 +60,7 @@ struct TcpSettings {
   std::shared_ptr<const Tls> tls;
   WireProgress progress = WireProgress::Thread;
   // How fast large messages may leave; null = as fast as they can.
-  std::shared_ptr<const Pace> pace;
+  std::shared_ptr<const SendPace> pace;
   // What a message is for, from its tag; null: all are for the step.
   Purpose (*purpose_of)(const Tag&) = nullptr;
   // How many workers of the job run on this host, for WireProgress::Auto. The caller may change the
