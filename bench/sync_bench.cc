@@ -191,7 +191,13 @@ int main(int count, char** words) {
   CLI::App app("Time to an accuracy under every sync mode, on the virtual clock");
   app.add_option("--seeds", asked.seeds, "seeds of each cell (20)")->check(CLI::Range(1, 1000));
   app.add_option("--first-seed", asked.first_seed, "the first of them (100)");
-  app.add_option("--scenario", asked.scenarios, "only these scenarios")->delimiter(',');
+  app.add_option("--scenario", asked.scenarios, "only these scenarios")
+      ->delimiter(',')
+      ->check([](const std::string& name) {
+        return tenuto::find_sync_scenario(name) == nullptr
+                   ? tenuto::cat("there is no scenario '", name, "'")
+                   : std::string();
+      });
   app.add_option("--mode", asked.modes,
                  "only these modes, for 8 replicas, and look-ahead, heuristic (all)")
       ->delimiter(';');
