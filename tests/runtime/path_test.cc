@@ -1,11 +1,13 @@
-// Which path messages take, and how many slots they have.
+// Which path messages take, how many slots they have, and what they are for.
 #include "runtime/path.h"
 
 #include <gtest/gtest.h>
 
 #include <algorithm>
 
+#include "base/random.h"
 #include "plan/make_plan.h"
+#include "runtime/tag.h"
 
 namespace tenuto {
 namespace {
@@ -114,6 +116,26 @@ TEST(Slots, MessagesInDifferentOrdersGetASlotEach) {
   EXPECT_EQ(ring_slots(plan, {0}).at({{1}, true, ValueKind::Activation, {0}}), 8);
   EXPECT_EQ(ring_slots(plan, {1}).at({{0}, false, ValueKind::Activation, {0}}), 8);
   EXPECT_EQ(ring_slots(plan, {0}).at({{1}, false, ValueKind::Gradient, {1}}), 4);
+}
+
+// Of all messages only those of a state transfer give way.
+TEST(Path, OnlyStateTransfersAreForTransfers) {
+  Random random(82);
+  const auto below = [&](int64_t limit) { return static_cast<int32_t>(random.below(limit)); };
+  for (int i = 0; i < 10000; ++i) {
+    const Value value{static_cast<ValueKind>(below(kValueKindCount)),
+                      static_cast<int16_t>(below(kTagParts - 1)),
+                      {below(kTagStages - 1)},
+                      {below(kTagMicros - 1)}};
+    EXPECT_EQ(purpose_of(tag_of(value, i, 7)), Purpose::Step);
+    Value noted = value;
+    noted.kind = ValueKind::Activation;
+    EXPECT_EQ(purpose_of(tag_of_note(noted, i, 7)), Purpose::Step);
+    EXPECT_EQ(purpose_of(tag_of_move({below(kTagGroups)}, value.part, below(kTagRounds),
+                                     {below(kTagChunks)}, i, 7)),
+              Purpose::Step);
+    EXPECT_EQ(purpose_of(tag_of_transfer(value.stage, i % 2 == 0, i, 7)), Purpose::Transfer);
+  }
 }
 
 }  // namespace

@@ -214,7 +214,7 @@ TEST(TcpPace, TheLoopKeepsToIt) {
   SimulatedWire left(network, {"tale", "secret", kWireVersion, {0}, 0}, settings, 1);
   SimulatedWire right(network, {"tale", "secret", kWireVersion, {1}, 0}, {}, 2);
   left.connect(right, Ticket{1});
-  const std::vector<std::byte> large(16 * kPiece, std::byte{7});
+  const std::vector<std::byte> large(6 * kPiece, std::byte{7});
   const auto pass = [&](uint64_t name) {
     std::vector<std::byte> got(large.size());
     left.mailbox.reports.clear();
@@ -231,11 +231,11 @@ TEST(TcpPace, TheLoopKeepsToIt) {
   };
   EXPECT_LT(pass(10), 1000) << "no rate";
   pace->set({1}, Purpose::Step, 1e6);
-  // 15 pauses between 16 pieces of 262 ms each, and what is caught up.
-  EXPECT_NEAR(pass(11), 15 * 262.144, 10);
+  // 5 pauses between 6 pieces of 262 ms each, and what is caught up.
+  EXPECT_NEAR(pass(11), 5 * 262.144, 10);
   pace->set({1}, Purpose::Step, 4e6);
   pass(12);
-  EXPECT_NEAR(pass(13), 16 * 262.144 / 4, 70) << "as the piece before it asks";
+  EXPECT_NEAR(pass(13), 6 * 262.144 / 4, 70) << "as the piece before it asks";
 }
 
 // A large message goes on where it broke, also when that is in the middle of a piece.
