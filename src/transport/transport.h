@@ -91,7 +91,9 @@ struct LinkFigures {
   // At which bytes have reached the peer, at the newest look; 0 = not known, because this end did
   // not send enough, or the peer did not read fast enough, for the network to set the pace.
   double bytes_per_second = 0;
-  int64_t repeated = 0;  // packets that had to be sent again since the last figures
+  // Packets that had to be sent again since the last figures, about: those that turn out to have
+  // arrived are taken off.
+  int64_t repeated = 0;
   auto operator<=>(const LinkFigures&) const = default;
 };
 

@@ -49,7 +49,7 @@ void Engine::note_figures(Connection& connection) {
     figures.variation = delivery.variation;
   }
   if (carried) figures.bytes_per_second = delivery.bytes_per_second;
-  figures.repeated += repeated;
+  figures.repeated += std::max<int64_t>(repeated, 0);
 }
 
 Duration Engine::look_pause() const { return std::min(settings_.mend_limit / kLooks, kMostPause); }

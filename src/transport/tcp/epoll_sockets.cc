@@ -220,7 +220,9 @@ Delivery EpollSockets::delivery(SocketId socket) const {
   delivery.variation = microseconds(info.tcpi_rttvar);
   delivery.bytes_per_second = static_cast<double>(info.tcpi_delivery_rate);
   delivery.held_up = info.tcpi_delivery_rate_app_limited != 0;
-  delivery.repeated = info.tcpi_total_retrans;
+  // On a busy host acknowledgements come late, and packets that have arrived are sent again.
+  delivery.repeated =
+      info.tcpi_total_retrans - std::min(info.tcpi_total_retrans, info.tcpi_dsack_dups);
   delivery.busy = microseconds(info.tcpi_busy_time);
   delivery.unread = microseconds(info.tcpi_rwnd_limited);
   return delivery;

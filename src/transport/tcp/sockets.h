@@ -50,7 +50,7 @@ struct Delivery {
   double bytes_per_second = 0;  // of the latest that was acknowledged
   // Whether this rate is only what the sender gave the network, not what the network carried.
   bool held_up = true;
-  uint64_t repeated = 0;  // packets that were sent again
+  uint64_t repeated = 0;  // packets that were sent again, as far as they had not arrived
   // How long there was something to send, and for how long of this the other end's process, which
   // read too slowly, was what held it up.
   Duration busy{}, unread{};
