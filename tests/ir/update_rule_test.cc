@@ -278,9 +278,9 @@ struct History {
       const SyncMode mode = random_mode(random, replicas, micros);
       audit.changed(mode, live());
       compare(rule.change(mode), reference.change(mode), cat("mode ", to_text(mode)));
-    } else if (choice < 4 && live().size() > 0) {
-      auto one = live().begin();
-      std::advance(one, random.below(std::ssize(live())));
+    } else if (const std::set<int32_t> alive = live(); choice < 4 && !alive.empty()) {
+      auto one = alive.begin();
+      std::advance(one, random.below(std::ssize(alive)));
       const int32_t replica = *one;
       audit.lost(replica);
       compare(rule.lose({replica}), reference.lose(replica), cat("lose ", replica));
