@@ -42,10 +42,11 @@ std::string fitted(const std::string& mode, const SyncScenario& scenario) {
     const auto slow = static_cast<int32_t>(stragglers(mean_times(scenario, 1)).size());
     return cat("ring:", std::max(scenario.replicas / 2, scenario.replicas - std::max(slow, 1)));
   }
-  const size_t colon = mode.find(':');
-  if (colon == std::string::npos || mode.starts_with("bounded")) return mode;
-  const int count = std::stoi(mode.substr(colon + 1)) * scenario.replicas / 8;
-  return cat(mode.substr(0, colon + 1), std::max(count, 1));
+  const auto read = sync_mode_from_text(mode);
+  if (!read.ok() || read.value().count == 0) return mode;  // refused where it is used
+  SyncMode scaled = read.value();
+  scaled.count = std::max(1, scaled.count * scenario.replicas / 8);
+  return to_text(scaled);
 }
 
 struct Cell {

@@ -37,7 +37,8 @@ void print_status(const Json& status) {
     std::printf("link %s-%s is slow: round trip %s ms\n", link["first"].dump().c_str(),
                 link["second"].dump().c_str(), link["round_trip_ms"].dump().c_str());
   }
-  const Json& network = status["network"];
+  // Absent from the answer of an older coordinator.
+  const Json network = status.value("network", Json::array());
   for (size_t i = 0; i < std::min(network.size(), kLinksShown); ++i) {
     std::printf("network %s-%s: round trip %s ms, varies by %s ms, %s packets sent again\n",
                 network[i]["first"].dump().c_str(), network[i]["second"].dump().c_str(),

@@ -232,14 +232,14 @@ void add_sync_flags(CLI::App& command, SyncQuestion& question) {
   for (CLI::Option* with_sync :
        {number_flag(command, "--replicas", question.replicas, whole_numbers(1, kMostReplicas),
                     "replicas of the model (8)"),
-        numbers_flag(command, "--iteration-ms", question.iteration_ms, NumberRange{1e-3, 1e9},
+        numbers_flag(command, "--iteration-ms", question.iteration_ms, NumberRange{1e-3, 1e6},
                      "time of an iteration: one number, or one per replica (100)"),
-        number_flag(command, "--apply-ms", question.apply_ms, NumberRange{0, 1e9},
+        number_flag(command, "--apply-ms", question.apply_ms, NumberRange{0, 1e5},
                     "time of applying one update (0)"),
         number_flag(command, "--jitter-percent", question.jitter_percent, NumberRange{0, 1000},
                     "deviation of an iteration's time (0)"),
         number_flag(command, "--kappa", question.kappa, NumberRange{0, 100},
-                    "what a gradient's age costs (0.3; 0.6 with momentum or Adam)"),
+                    "what a gradient's age costs (0.3; give 0.6 for momentum or Adam)"),
         number_flag(command, "--target-gradients", question.target_gradients, NumberRange{1, 1e15},
                     "gradients of age 0 that reach the accuracy (1000)")}) {
     with_sync->needs(sync);

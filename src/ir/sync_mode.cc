@@ -211,7 +211,9 @@ class ModeReader {
     const std::vector<std::string_view> numbers = parts_of(value, ',');
     const auto rate = number_in<double>(numbers[0]);
     const auto momentum = numbers.size() == 2 ? number_in<double>(numbers[1]) : std::nullopt;
-    if (!rate || !momentum || !std::isfinite(*rate) || !std::isfinite(*momentum))
+    // What is larger would be written with an exponent, whose + ends the mode.
+    const auto fits = [](std::optional<double> of) { return of && std::abs(*of) <= 1000; };
+    if (!fits(rate) || !fits(momentum))
       return expected("a rate and a momentum, as in outer:0.7,0.9", value);
     mode_.outer = {*rate, *momentum};
     return {};

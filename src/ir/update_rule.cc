@@ -10,6 +10,9 @@ namespace tenuto {
 
 namespace {
 
+// The largest iteration and version that a rule begins or goes on with: far from an overflow.
+constexpr int64_t kMostIterations = int64_t{1} << 53;
+
 constexpr int64_t kMostMicros = 1'000'000;
 
 // Whether the rule can run this mode.
@@ -48,6 +51,11 @@ Result<UpdateRule> UpdateRule::make(const RuleStart& start) {
   if (!start.iterations.empty() && std::ssize(start.iterations) != start.replicas) {
     return invalid(cat("expected the iterations of ", start.replicas, " replicas, found ",
                        start.iterations.size()));
+  }
+  const auto outside = [](int64_t of) { return of < 0 || of > kMostIterations; };
+  if (outside(start.version) ||
+      std::any_of(start.iterations.begin(), start.iterations.end(), outside)) {
+    return invalid(cat("expected a version and iterations from 0 to ", kMostIterations));
   }
   return UpdateRule(start);
 }
@@ -181,9 +189,10 @@ Result<Decided> UpdateRule::lose(ReplicaId replica) {
 }
 
 Result<Decided> UpdateRule::join(ReplicaId replica, int64_t iteration) {
-  if (!is_known(replica) || at(replica).phase != Phase::Lost || iteration < 0) {
+  if (!is_known(replica) || at(replica).phase != Phase::Lost || iteration < 0 ||
+      iteration > kMostIterations) {
     return invalid(cat("replica ", replica, " cannot join with iteration ", iteration,
-                       ": expected a lost replica and an iteration of at least 0"));
+                       ": expected a lost replica and an iteration from 0 to ", kMostIterations));
   }
   int64_t fewest = std::numeric_limits<int64_t>::max();
   for (const Replica& other : replicas_) {

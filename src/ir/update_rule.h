@@ -107,7 +107,8 @@ struct RuleStart {
 class UpdateRule {
  public:
   // Errors: check's; Invalid/Call  a mode that is not formed; shares that do not add up to replicas
-  //         x micros; no micro-batch; iterations of another number of replicas
+  //         x micros; no micro-batch; iterations of another number of replicas; a version
+  //         or an iteration below 0 or above 2^53
   static Result<UpdateRule> make(const RuleStart& start);
 
   // The first releases: of all replicas. Called once, before all inputs.
@@ -115,9 +116,8 @@ class UpdateRule {
 
   // A replica offers what it was released for.
   //
-  // Errors: Invalid/Call  an unknown or lost replica; a replica that is not computing; other
-  // numbers
-  //         than those of its release. The rule is unchanged then.
+  // Errors: Invalid/Call  an unknown or lost replica; a replica that is not computing; an offer of
+  //         other numbers than those of its release. The rule is unchanged then.
   Result<Decided> offer(const Offer& offer);
 
   // The window of this number is over. One that is not open any more changes nothing.
@@ -137,7 +137,7 @@ class UpdateRule {
 
   // A lost replica is back, has the newest version, and goes on with this iteration.
   //
-  // Errors: Invalid/Call  an unknown or live replica; a negative iteration
+  // Errors: Invalid/Call  an unknown or live replica; an iteration below 0 or above 2^53
   Result<Decided> join(ReplicaId replica, int64_t iteration);
 
   // The mode in force.

@@ -128,6 +128,7 @@ bool LinkWatch::is_seconded(const Reading& reading) const {
   const NetworkLevel usual = network_.between(level.since, reading.at);
   const NetworkLevel now = network_.between(reading.at, reading.at + 1);
   const double growth = reading.value - level.value;
+  if (std::abs(growth) < 1) return false;
   const Witness witness = growth > 0 ? judge_growth(usual, now, duration(growth), largest_)
                                      : judge_growth(now, usual, duration(-growth), largest_);
   return witness == Witness::Slower;
@@ -158,6 +159,12 @@ std::optional<Verdict> LinkWatch::weigh_change(Change change, int64_t step, doub
     }
     const Witness witness = slower ? judge_growth(before, after, duration(growth), largest_)
                                    : judge_growth(after, before, duration(-growth), largest_);
+    // The kernel's round trip is an average over some acknowledgements, so it follows later.
+    const bool moving = slower && after.round_trip - before.round_trip >= duration(growth / 2);
+    if (witness == Witness::Unchanged && moving && step < change.found + options_.patience) {
+      pending_ = change;
+      return std::nullopt;
+    }
     if (witness == Witness::Unchanged) {
       if (is_below_usual(change.after.value, floor)) usual_ = last_level_ = change.after;
       return std::nullopt;
@@ -241,21 +248,30 @@ LinkExtra LinkWatch::extra_of(const Level& level, int64_t end) const {
   const double gain = gain_of(usual_, level);
   const NetworkLevel before = network_.between(usual_.since, level.since);
   const NetworkLevel after = network_.between(level.since, end);
-  double left = gain;
+  // Nanoseconds: of a byte, twice, and of the largest message.
+  std::array<double, 2> usual{}, slopes{}, by_rate{};
   for (size_t way = 0; way < 2; ++way) {
-    double slope = level.beside[kForth + way], usual = usual_.beside[kForth + way];
+    double slope = level.beside[kForth + way];
+    usual[way] = usual_.beside[kForth + way];
     if (after.mebibyte[way] > Duration::zero()) {
       slope = per_byte(after.mebibyte[way]);
       // If it was not known before, it was at most what all of the usual round trip would mean.
-      usual = before.mebibyte[way] > Duration::zero()
-                  ? per_byte(before.mebibyte[way])
-                  : usual_.value / std::max(largest_[0] + largest_[1], 1.0);
+      usual[way] = before.mebibyte[way] > Duration::zero()
+                       ? per_byte(before.mebibyte[way])
+                       : usual_.value / std::max(largest_[0] + largest_[1], 1.0);
     }
-    if (slope <= 0 || slope <= kRateGrows * usual) continue;
-    const double by_rate = std::min((slope - usual) * largest_[way], left);
-    if (by_rate < 0.1 * gain) continue;
-    extra.rate[way] = 1e9 / slope;
-    left -= by_rate;
+    if (slope <= 0 || slope <= kRateGrows * usual[way]) continue;
+    slopes[way] = slope;
+    by_rate[way] = (slope - usual[way]) * largest_[way];
+  }
+  // A rate that would mean more than messages have shown is not as low as that.
+  const double share = std::min(1.0, gain / std::max(by_rate[0] + by_rate[1], 1.0));
+  double left = gain;
+  for (size_t way = 0; way < 2; ++way) {
+    by_rate[way] *= share;
+    if (by_rate[way] <= 0 || by_rate[way] < 0.1 * gain) continue;
+    extra.rate[way] = 1e9 / (share < 1 ? usual[way] + by_rate[way] / largest_[way] : slopes[way]);
+    left -= by_rate[way];
   }
   extra.latency = duration(left / 2);
   return extra;

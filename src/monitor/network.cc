@@ -90,14 +90,17 @@ Witness judge_growth(const NetworkLevel& before, const NetworkLevel& after, Dura
   const Duration wanted = scaled(growth, kAccounts);
   Duration accounted = std::max(after.steady - before.steady, Duration::zero());
   Duration possible{};  // by a rate that was not known before
+  bool fell = false;
   for (size_t way = 0; way < 2; ++way) {
     const Duration was = before.mebibyte[way], is = after.mebibyte[way];
     const Duration slower = scaled(std::max(is - was, Duration::zero()), bytes[way] / kMebibyte);
     (was > Duration::zero() ? accounted : possible) += slower;
+    // Where a message takes longer than the time between two, the growth is that of several.
+    fell |= was > Duration::zero() && is >= 2 * was && 3 * slower >= wanted;
   }
   if (accounted >= wanted) return Witness::Slower;
   const bool lossy = after.repeated >= kLossy && after.repeated > 2 * before.repeated;
-  return lossy || accounted + possible >= wanted ? Witness::Unknown : Witness::Unchanged;
+  return lossy || fell || accounted + possible >= wanted ? Witness::Unknown : Witness::Unchanged;
 }
 
 }  // namespace tenuto

@@ -8,6 +8,9 @@
 namespace tenuto {
 namespace {
 
+// Packets that were sent again: more in a step are no count.
+constexpr int64_t kMostRepeated = int64_t{1} << 31;
+
 wire::Phase to_wire(Phase phase) {
   if (phase == Phase::Running) return wire::RUNNING;
   return phase == Phase::Out ? wire::OUT : wire::FROZEN;
@@ -101,11 +104,12 @@ StepSample read_sample(const wire::StepSummary& from, WorkerId worker) {
                           .median = Duration(time_in(op.median_ns()))});
   }
   for (const auto& network : from.network()) {
-    sample.network.push_back({.peer = {network.peer()},
-                              .round_trip = Duration(time_in(network.round_trip_ns())),
-                              .variation = Duration(time_in(network.variation_ns())),
-                              .bytes_per_second = rate_in(network.bytes_per_second()),
-                              .repeated = count_in(network.repeated())});
+    sample.network.push_back(
+        {.peer = {network.peer()},
+         .round_trip = Duration(time_in(network.round_trip_ns())),
+         .variation = Duration(time_in(network.variation_ns())),
+         .bytes_per_second = rate_in(network.bytes_per_second()),
+         .repeated = std::clamp<int64_t>(network.repeated(), 0, kMostRepeated)});
   }
   return sample;
 }

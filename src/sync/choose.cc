@@ -36,10 +36,6 @@ std::vector<int32_t> counts_between(int32_t low, int32_t high) {
 }
 
 double score_of(const SyncAlternative& of, int32_t replicas, double kappa) {
-  if (of.mode.kind == SyncKind::Backup) {
-    const auto& applied = of.measure.applied_fraction;
-    if (*std::min_element(applied.begin(), applied.end()) < kLeastApplied) return 0;
-  }
   return of.measure.gradients_per_second * value_of_gradient(of.measure.mean_age, replicas, kappa);
 }
 
@@ -64,6 +60,10 @@ std::string reason_of(const SyncAlternative& best, const SyncAlternative& curren
     return cat(to_text(best.mode), " stays: no other mode scores better (", figures, ")");
   }
   const double gain = current.score > 0 ? best.score / current.score : 0;
+  constexpr double kShownGain = 1.005;  // less is printed as 1.00
+  if (!changes && gain < kShownGain) {
+    return cat(to_text(current.mode), " stays: no other mode is better");
+  }
   const std::string better = current.score > 0 ? cat(fixed(gain, 2), " times the progress of ")
                                                : std::string("more progress than ");
   if (changes) {

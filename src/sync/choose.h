@@ -21,8 +21,6 @@ namespace tenuto {
 constexpr double kHysteresis = 1.04;
 // Measured iterations of a replica that are kept; older ones say nothing about now.
 constexpr size_t kKeptSamples = 24;
-// A mode with backup workers that applies less than this of any replica's offers is no candidate.
-constexpr double kLeastApplied = 0.5;
 
 // The last iterations of one replica, without any waiting: the prediction of its next ones.
 class TimeSamples {

@@ -5,6 +5,7 @@
 #include <numeric>
 
 #include "base/quantile.h"
+#include "base/text.h"
 
 namespace tenuto {
 
@@ -106,6 +107,8 @@ std::vector<int64_t> shares_by_time(std::span<const IterationTime> times, int64_
 Result<SyncMode> form(const SyncMode& mode, std::span<const IterationTime> times, int64_t micros) {
   const auto replicas = static_cast<int32_t>(times.size());
   if (const Status fault = check(mode, replicas); !fault.ok()) return fault.error();
+  if (micros < 1)
+    return invalid(cat("expected at least 1 micro-batch per replica, found ", micros));
   SyncMode formed = mode;
   switch (mode.kind) {
     case SyncKind::Grace:

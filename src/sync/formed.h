@@ -26,8 +26,8 @@ std::vector<int32_t> groups_by_time(std::span<const IterationTime> times, double
 std::vector<ReplicaId> ring_by_time(std::span<const IterationTime> times, int32_t count);
 
 // Micro-batches of each replica, so that all iterations last as nearly as possible equally long.
-// They add up to replicas x micros; each is at least a quarter of `micros` and at least 1, and at
-// most twice `micros`.
+// They add up to replicas x micros; each is at least 1, at least a quarter of `micros`, rounded
+// down, and at most twice `micros`.
 //
 // Source: Chen et al., "Semi-dynamic load balancing", SoCC 2020; shares solved for, not stepped to.
 std::vector<int64_t> shares_by_time(std::span<const IterationTime> times, int64_t micros);
@@ -35,7 +35,7 @@ std::vector<int64_t> shares_by_time(std::span<const IterationTime> times, int64_
 // The mode with all that the update rule needs. What the mode names itself, stays.
 //
 // Shapes: times: the mean iteration of each replica
-// Errors: check's (ir/sync_mode.h)
+// Errors: check's (ir/sync_mode.h); Invalid/Call  no micro-batch
 Result<SyncMode> form(const SyncMode& mode, std::span<const IterationTime> times, int64_t micros);
 
 }  // namespace tenuto

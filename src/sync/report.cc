@@ -12,11 +12,14 @@ namespace tenuto {
 
 namespace {
 
-constexpr double kMostOffers = 5e6;   // of one simulation: some seconds
-constexpr int64_t kMicros = 16;       // of a replica's iteration, so that shares can be uneven
-constexpr double kWarmUpShare = 0.2;  // of the time
-constexpr size_t kShown = 8;          // alternatives in people's text
-constexpr int64_t kDraws = 24;        // iterations of each replica that "auto" is told of
+// Offers of one simulation, which takes some seconds then. With many replicas each costs more:
+// kManyReplicas more of them cost as much as an offer itself.
+constexpr double kMostOffers = 5e6, kManyReplicas = 256;
+constexpr int32_t kMostForAuto = 512;  // replicas: "auto" simulates every candidate
+constexpr int64_t kMicros = 16;        // of a replica's iteration, so that shares can be uneven
+constexpr double kWarmUpShare = 0.2;   // of the time
+constexpr size_t kShown = 8;           // alternatives in people's text
+constexpr int64_t kDraws = 24;         // iterations of each replica that "auto" is told of
 
 struct Case {
   std::vector<IterationTime> means;
@@ -39,13 +42,16 @@ Result<Case> case_of(const SyncQuestion& question) {
     if (time.count() <= 0)
       return invalid(cat("--iteration-ms: expected times above 0, found ", ms));
     made.means.push_back({time, Duration{}});
-    made.offers += question.seconds * 1000 / ms;
+    made.offers +=
+        question.seconds * 1000 / ms * (1 + static_cast<double>(replicas) / kManyReplicas);
   }
   if (made.offers > kMostOffers) {
-    return invalid(cat("--seconds: expected at most ",
-                       fixed(question.seconds * kMostOffers / made.offers, 3),
-                       " s, in which replicas with these times make ", kMostOffers,
-                       " iterations, found ", question.seconds));
+    // Rounded down, so that the advice is taken.
+    const double most = std::floor(question.seconds * kMostOffers / made.offers * 1e6) / 1e6;
+    return invalid(cat("--seconds: expected at most ", fixed(most, 6), " s for ", replicas,
+                       " replicas with these times, because the simulation would take too long, "
+                       "found ",
+                       question.seconds));
   }
   const double deviation = question.jitter_percent / 100;
   made.times = [means = made.means, deviation, seed = question.seed](int32_t replica,
@@ -85,6 +91,10 @@ Result<SyncReport> answer(const SyncQuestion& question) {
   SyncReport report;
   report.replicas = question.replicas;
   if (question.mode == "auto") {
+    if (question.replicas > kMostForAuto) {
+      return invalid(cat("--sync auto: expected at most ", kMostForAuto, " replicas, found ",
+                         question.replicas, ": give a mode"));
+    }
     auto choice = chosen(question, made);
     if (!choice.ok()) return choice.error();
     report.mode = choice.value().mode;
@@ -92,10 +102,15 @@ Result<SyncReport> answer(const SyncQuestion& question) {
     report.alternatives = std::move(choice.value().alternatives);
   } else {
     const auto mode = sync_mode_from_text(question.mode);
-    if (!mode.ok()) return mode.error();
+    if (!mode.ok()) return invalid(cat(mode.error().message, "; or auto"));
     auto formed = form(mode.value(), made.means, kMicros);
     if (!formed.ok()) return formed.error();
     report.mode = std::move(formed).value();
+    const double steps = static_cast<double>(question.replicas) * report.mode.local_steps;
+    if (steps > kMostOffers) {
+      return invalid(cat("--sync: expected at most ", kMostOffers,
+                         " local steps of all replicas together, found ", steps));
+    }
   }
   const double ms = question.seconds * 1000;
   auto measure =

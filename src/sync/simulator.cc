@@ -73,7 +73,8 @@ void SyncSimulator::begin(const Release& release) {
 
 void SyncSimulator::count(const Update& update) {
   const int64_t before = mass_at_.back(), mass = mass_of(update);
-  if (measures_) {
+  // What is applied at the moment in which measuring begins is not of the time that is measured.
+  if (measures_ && now_ > first_) {
     measured_mass_ += mass;
     ++measured_updates_;
     for (const Offer& member : update.members) {
@@ -82,7 +83,7 @@ void SyncSimulator::count(const Update& update) {
                        static_cast<double>(mass - member.mass) / 2;
       age_sum_ += age * static_cast<double>(member.mass);
     }
-  } else {
+  } else if (!measures_) {
     measures_ = true;
     first_ = now_;
   }

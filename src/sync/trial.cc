@@ -235,6 +235,12 @@ Result<TrialResult> run_trial(const TrialSetting& setting) {
     return invalid(cat("a trial needs a batch and a rate above 0, found ", setting.batch, " and ",
                        setting.rate));
   }
+  // Each replica has samples of its own.
+  constexpr int32_t kMost = 16'000;
+  const int32_t replicas = setting.scenario.replicas;
+  if (replicas < 1 || replicas > kMost) {
+    return invalid(cat("a trial needs 1 to ", kMost, " replicas, found ", replicas));
+  }
   return Trial(setting).run();
 }
 

@@ -115,6 +115,9 @@ TEST(Network, AccountsForHalfOfAGrowth) {
   // A rate that was not known before may be new, or not.
   EXPECT_EQ(judge(level_of(1), level_of(1, {6, 0}), 10), Witness::Unknown);
   EXPECT_EQ(judge(level_of(1), level_of(1, {4, 0}), 10), Witness::Unchanged);
+  // Where a message takes longer than the time between two, the growth is that of several.
+  EXPECT_EQ(judge(level_of(1, {10, 10}), level_of(1, {95, 95}), 500), Witness::Unknown);
+  EXPECT_EQ(judge(level_of(1, {10, 10}), level_of(1, {95, 95}), 600), Witness::Unchanged);
   // The round trip leaves out packets that were lost.
   EXPECT_EQ(judge(level_of(1), level_of(1, {}, 1), 10), Witness::Unknown);
   EXPECT_EQ(judge(level_of(1, {}, 1), level_of(1, {}, 1), 10), Witness::Unchanged);

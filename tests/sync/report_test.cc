@@ -73,6 +73,18 @@ TEST(SyncReport, NothingInTheTime) {
   EXPECT_NE(to_text(report.value()).find("too few updates"), std::string::npos);
 }
 
+// Eight offers arrive at once: those at the moment in which measuring begins are not counted.
+TEST(SyncReport, AShortTimeHasTheRateOfALongOne) {
+  SyncQuestion question;
+  question.mode = "asynchronous";
+  for (const double seconds : {1.0, 10.0, 100.0}) {
+    question.seconds = seconds;
+    const auto report = answer(question);
+    ASSERT_TRUE(report.ok());
+    EXPECT_DOUBLE_EQ(report.value().measure.gradients_per_second, 80) << seconds;
+  }
+}
+
 TEST(SyncReport, Refusals) {
   SyncQuestion question;
   question.mode = "asynchron";
@@ -89,8 +101,16 @@ TEST(SyncReport, Refusals) {
   question.iteration_ms = {1};
   question.seconds = 1e6;
   EXPECT_EQ(refusal(question),
-            "--seconds: expected at most 625.000 s, in which replicas with these times make "
-            "5e+06 iterations, found 1e+06");
+            "--seconds: expected at most 606.060606 s for 8 replicas with these times, because "
+            "the simulation would take too long, found 1e+06");
+  question.seconds = 1;
+  question.mode = "auto";
+  question.replicas = 513;
+  EXPECT_EQ(refusal(question),
+            "--sync auto: expected at most 512 replicas, found 513: give a mode");
+  question.mode = "synchronous+local:1000000";
+  EXPECT_EQ(refusal(question),
+            "--sync: expected at most 5e+06 local steps of all replicas together, found 5.13e+08");
   question.replicas = 0;
   EXPECT_EQ(refusal(question), "expected 1 to 16384 replicas, found 0");
 }

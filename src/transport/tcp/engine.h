@@ -98,6 +98,7 @@ class Engine {
     bool reached = false;                    // of an attempt: the peer's host has accepted it
     Duration looked{};                       // when the kernel was last asked of it
     uint64_t repeated = 0;                   // packets, by then
+    int64_t owed = 0;                        // repeated packets that no figures have told yet
     Duration busy{}, unread{};               // see Delivery; the same
     bool over = false;                       // no event comes any more: read to the end
     bool to_read = false, to_write = false;  // is in the list of that name

@@ -99,6 +99,7 @@ void Engine::on_no_greeting(Connection& connection, const Io& io) {
         id, invalid(cat("worker ", id, " at ", peer_of(id).name, " cannot be used: ", io.why)));
   }
   const bool ended = io.kind == Io::Kind::Ended;
+  connection.reached |= ended;  // only a host that has accepted it closes it
   attempt_failed(id, ended ? "it closed the connection" : io.why, io.kind == Io::Kind::Refused);
 }
 

@@ -34,8 +34,9 @@ void Engine::note_figures(Connection& connection) {
   if (connection.heard - connection.looked < kFiguresPause) return;
   connection.looked = connection.heard;
   const Delivery delivery = sockets_.delivery(connection.socket);
-  const auto repeated = static_cast<int64_t>(delivery.repeated -
-                                             std::exchange(connection.repeated, delivery.repeated));
+  // Below zero while packets that were counted turn out to have arrived.
+  connection.owed += static_cast<int64_t>(delivery.repeated -
+                                          std::exchange(connection.repeated, delivery.repeated));
   const Duration busy = delivery.busy - std::exchange(connection.busy, delivery.busy);
   const Duration unread = delivery.unread - std::exchange(connection.unread, delivery.unread);
   if (delivery.round_trip == Duration::zero()) return;
@@ -49,7 +50,7 @@ void Engine::note_figures(Connection& connection) {
     figures.variation = delivery.variation;
   }
   if (carried) figures.bytes_per_second = delivery.bytes_per_second;
-  figures.repeated += std::max<int64_t>(repeated, 0);
+  if (connection.owed > 0) figures.repeated += std::exchange(connection.owed, 0);
 }
 
 Duration Engine::look_pause() const { return std::min(settings_.mend_limit / kLooks, kMostPause); }
