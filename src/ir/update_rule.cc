@@ -323,7 +323,7 @@ void UpdateRule::proceed(Decided& decided) {
 
 void UpdateRule::release_free(Decided& decided) {
   int64_t most = std::numeric_limits<int64_t>::max();
-  if (start_.mode.bound) {
+  if (start_.mode.bound && live_ > 0) {
     for (const Replica& replica : replicas_) {
       if (replica.phase != Phase::Lost) most = std::min(most, replica.clock);
     }
