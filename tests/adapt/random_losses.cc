@@ -44,8 +44,10 @@ std::pair<int32_t, std::string> random_runs(int32_t count, Broken broken, bool k
     Random random(mix(41, static_cast<uint64_t>(i)));
     const auto stages = static_cast<int32_t>(2 + random.below(3));
     const auto pipelines = static_cast<int32_t>(2 + random.below(3));
-    const Plan plan =
-        plan_of(stages, pipelines, static_cast<int32_t>(1 + random.below(3)), random.below(4) > 0);
+    // One after the other: compilers differ in the order in which they evaluate arguments.
+    const bool split = random.below(4) > 0;
+    const auto micros = static_cast<int32_t>(1 + random.below(3));
+    const Plan plan = plan_of(stages, pipelines, micros, split);
     Disturbance it{mix(43, static_cast<uint64_t>(i)), {}, keep, broken, {}};
     const int64_t events = run_disturbed(plan, {it.seed, {}, true, Broken::Nothing, {}}).events;
     if (random.below(2) == 0) it.slow = {static_cast<int32_t>(random.below(stages * pipelines))};
