@@ -117,8 +117,11 @@ TEST(SimulateMemory, AgreesWithThePlanner) {
     Random random(mix(8, seed));
     std::string layers;
     for (int64_t l = 4 + random.below(5); l > 0; --l) {
-      layers += cat(1 + random.below(5), " ", 2 + random.below(9), " ",
-                    1'000'000 * (1 + random.below(20)), " ", random.below(9'000'000), " layer\n");
+      // One after the other: compilers differ in the order in which they evaluate arguments.
+      const int64_t last = random.below(9'000'000);
+      const int64_t third = 1'000'000 * (1 + random.below(20));
+      const int64_t second = 2 + random.below(9);
+      layers += cat(1 + random.below(5), " ", second, " ", third, " ", last, " layer\n");
     }
     const Scratch chain("layers.chain", layers), plan("plan.json", "");
     const int64_t devices = 2 + random.below(4);
