@@ -255,6 +255,27 @@ TEST(Network, ToldTheRateBesideTheLatency) {
   EXPECT_NEAR(to_milliseconds(watch.cluster.link({1}, {0}).latency), 4, 0.6);
 }
 
+// The kernel measures a rate of small packets as far too low. Plans take no more from it than what
+// messages have shown, and both directions get their part.
+TEST(Network, PlansTakeNoMoreFromARateThanMessagesHaveShown) {
+  Watch watch;
+  Now now;
+  now.rate = {1e10, 1e10};
+  watch.steps(30, now);
+  now.rate = {1e6, 1e6};  // a second for a message, which has become 20 ms slower
+  now.message_ms += 20;
+  watch.steps(10, now);
+  ASSERT_EQ(watch.verdicts.size(), 1u) << watch.all();
+  double all = 0;
+  for (const auto& [from, to] : {std::pair(0, 1), std::pair(1, 0)}) {
+    const auto link = watch.cluster.link({from}, {to});
+    ASSERT_GT(link.bytes_per_second, 0);
+    EXPECT_NEAR(kMessage / link.bytes_per_second * 1e3, 10, 1) << from;
+    all += kMessage / link.bytes_per_second * 1e3 + to_milliseconds(link.latency);
+  }
+  EXPECT_LT(all, 22);
+}
+
 // The messages of a series with noise, and beside them what the kernel says.
 struct Noise {
   explicit Noise(uint64_t seed) : random(mix(seed, 19)) {
