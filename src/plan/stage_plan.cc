@@ -151,7 +151,8 @@ Result<Plan> make_stage_plan(const std::vector<Stage>& stages, const StageShape&
       const double share = static_cast<double>(micros[h].size()) / shape.micros;
       const auto ahead = static_cast<int32_t>(std::ceil(in_flight * share - 1e-9));
       const size_t worker = at(stage.holders[h].value);
-      const int32_t most = std::max(1, ahead);
+      const int32_t fitting = shape.fitting.empty() ? ahead : shape.fitting[worker];
+      const int32_t most = std::max(1, std::min(ahead, fitting));
       work.lists[worker] = list_of({static_cast<int32_t>(s)}, micros[h], static_cast<size_t>(most));
       base.limits[worker].micros = most;
     }

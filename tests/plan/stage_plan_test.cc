@@ -121,6 +121,9 @@ TEST(StagePlan, RandomStagesCanBePriced) {
     shape.split_backward = random.below(2) == 0;
     shape.staggered = random.below(2) == 0;
     shape.evaluation_micros = static_cast<int32_t>(random.below(4));
+    for (int32_t w = 0; w < shape.workers; ++w) {
+      shape.fitting.push_back(static_cast<int32_t>(1 + random.below(4)));
+    }
     const auto plan = make_stage_plan(stages, shape);
     ASSERT_TRUE(plan.ok()) << plan.error().message;
     Cluster cluster = uniform_cluster(shape.workers, {std::chrono::microseconds(50), 1e9});
@@ -129,7 +132,9 @@ TEST(StagePlan, RandomStagesCanBePriced) {
     EXPECT_GE(timeline.value().makespan, timeline.value().lower_bound);
     for (size_t s = 0; s < stages.size(); ++s) {
       for (const WorkerId holder : stages[s].holders) {
-        EXPECT_LE(timeline.value().peak_micros[at(holder.value)], std::max(1, shape.in_flight[s]));
+        const double peak = timeline.value().peak_micros[at(holder.value)];
+        EXPECT_LE(peak, std::max(1, shape.in_flight[s]));
+        EXPECT_LE(peak, shape.fitting[at(holder.value)]);
       }
     }
   }

@@ -16,6 +16,8 @@ namespace {
 size_t at(int32_t index) { return static_cast<size_t>(index); }
 
 constexpr int32_t kMostAhead = 2;
+// A number of micro-batches that no step has.
+constexpr int32_t kMost = 1'000'000'000;
 // near_form() tries other forms only if the step is at most this multiple of the step to beat.
 constexpr double kNear = 1.04;
 
@@ -96,9 +98,21 @@ InTurnPricer::Flight InTurnPricer::in_flight(const Layout& layout, int32_t ahead
   return flight;
 }
 
+// How many micro-batches each holder has memory for; of workers that hold nothing, none.
+std::vector<int32_t> InTurnPricer::fitting_by_worker(const Layout& layout) const {
+  std::vector<int32_t> fitting(cluster_.workers.size(), 0);
+  for (const Stage& stage : layout) {
+    const HeldBytes held = held_bytes(problem_, stage);
+    for (const WorkerId holder : stage.holders) {
+      const double memory = problem_.memory(problem_.device(holder));
+      fitting[at(holder.value)] = held.most_in_flight(memory, kMost);
+    }
+  }
+  return fitting;
+}
+
 // How many micro-batches all holders of a stage together have memory for.
 int32_t InTurnPricer::fitting_micros(const Stage& stage) const {
-  constexpr int32_t kMost = 1'000'000'000;
   const int64_t least =  // of one holder
       held_bytes(problem_, stage).most_in_flight(least_memory(problem_, stage), kMost);
   return static_cast<int32_t>(
@@ -142,6 +156,7 @@ std::optional<InTurnCandidate> InTurnPricer::priced_as(const Layout& layout,
     Flight flight = in_flight(layout, form.ahead);
     if (!flight.fits) return std::nullopt;
     shape.in_flight = std::move(flight.count);
+    shape.fitting = fitting_by_worker(layout);
     shape.speed = speed_;
   }
   auto plan = form.chunks == 0

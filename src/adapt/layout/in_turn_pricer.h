@@ -70,6 +70,7 @@ class InTurnPricer {
   Pace pace_of(const Stage& stage) const;
   double transfer(const Stage& from, const Stage& to) const;
   Flight in_flight(const Layout& layout, int32_t ahead) const;
+  std::vector<int32_t> fitting_by_worker(const Layout& layout) const;
   int32_t fitting_micros(const Stage& stage) const;
   Layout frugal(const Layout& layout) const;
   std::vector<InTurnForm> forms(int32_t chunks) const;
