@@ -29,8 +29,16 @@ if(TENUTO_FUZZ)
   if(NOT CMAKE_CXX_COMPILER_ID STREQUAL "Clang")
     message(FATAL_ERROR "TENUTO_FUZZ needs clang, found ${CMAKE_CXX_COMPILER_ID}")
   endif()
-  target_compile_options(tenuto_options INTERFACE -fsanitize=fuzzer-no-link)
 endif()
+# What readers of input consist of. Only this counts for the fuzzers where it has been: counters
+# everywhere would make every test slower to compile and to run.
+set(TENUTO_READERS base control ir plan protocol transport transport_tcp world)
+# tenuto_count(TARGET) compiles the target with libFuzzer's counters if fuzzers are built.
+function(tenuto_count target)
+  if(TENUTO_FUZZ)
+    target_compile_options(${target} PRIVATE -fsanitize=fuzzer-no-link)
+  endif()
+endfunction()
 
 # tenuto_headers(NAME TARGET...) makes the precompiled headers NAME for what links to these targets.
 # Under sanitizers a compiler's time goes into reading the same headers again: there they are read
@@ -48,6 +56,8 @@ function(tenuto_headers name)
 endfunction()
 if(TENUTO_SANITIZE)
   tenuto_headers(tenuto_library_headers)
+  tenuto_headers(tenuto_reader_headers)  # they must be compiled as what includes them is
+  tenuto_count(tenuto_reader_headers)
 endif()
 
 # tenuto_library(FOLDER SOURCES a.cc ... LINKS lower_folder ... [EXTERNAL target ...])
@@ -65,8 +75,13 @@ function(tenuto_library folder)
   list(TRANSFORM arg_LINKS PREPEND tenuto_)
   target_link_libraries(tenuto_${folder} PUBLIC ${arg_LINKS} Threads::Threads
                         PRIVATE $<BUILD_INTERFACE:tenuto_options> ${arg_EXTERNAL})
+  set(headers tenuto_library_headers)
+  if(folder IN_LIST TENUTO_READERS)
+    tenuto_count(tenuto_${folder})
+    set(headers tenuto_reader_headers)
+  endif()
   if(TENUTO_SANITIZE AND NOT folder STREQUAL "engine")  # torch has flags of its own
-    target_precompile_headers(tenuto_${folder} REUSE_FROM tenuto_library_headers)
+    target_precompile_headers(tenuto_${folder} REUSE_FROM ${headers})
   endif()
 endfunction()
 
