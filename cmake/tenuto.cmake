@@ -30,8 +30,8 @@ if(TENUTO_FUZZ)
     message(FATAL_ERROR "TENUTO_FUZZ needs clang, found ${CMAKE_CXX_COMPILER_ID}")
   endif()
 endif()
-# What readers of input consist of. Only this counts for the fuzzers where it has been: counters
-# everywhere would make every test slower to compile and to run.
+# The folders whose code reads input. Only these are compiled with the counters by which fuzzers
+# know what an input has reached: counters everywhere would make every test slower.
 set(TENUTO_READERS base control ir plan protocol transport transport_tcp world)
 # tenuto_count(TARGET) compiles the target with libFuzzer's counters if fuzzers are built.
 function(tenuto_count target)
