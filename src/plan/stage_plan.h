@@ -22,9 +22,8 @@ struct StageShape {
   // Of each stage: micro-batches that all its holders together have begun and not ended, at most;
   // empty = one for each holder of this stage and of all later ones, as 1F1B has.
   std::vector<int32_t> in_flight;
-  // Of each worker: micro-batches that it may have begun and not ended, at least 1, because its
-  // memory holds no more; empty = no limit. A share of `in_flight` that is rounded up obeys it,
-  // too.
+  // Of each worker: how many micro-batches fit into its memory, at least 1. It never has more begun
+  // and not ended; empty = no such limit.
   std::vector<int32_t> fitting;
   // Of each worker: its relative speed, by which a stage's micro-batches are dealt to its holders;
   // empty = all alike.
@@ -33,8 +32,8 @@ struct StageShape {
 
 // A plan that passes check(). Every micro-batch is run as a whole by one holder of each stage; the
 // holders of a stage take micro-batches in turn, faster ones more often. A holder runs backwards
-// before forwards (ready dispatch) and keeps within its share of the stage's `in_flight` and within
-// `fitting`, but it may always have one.
+// before forwards (ready dispatch). It has at most its share of the stage's `in_flight`, rounded
+// up, and at most `fitting`, but it may always have one.
 //
 // Errors: Invalid/Call    stages that leave out a layer, share a worker, have no holder, or have a
 //                         holder beyond `workers`; more holders of a stage than micro-batches; a

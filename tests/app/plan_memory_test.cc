@@ -109,8 +109,8 @@ std::string cluster_with(int64_t devices, int64_t bytes) {
              "\"memory_bytes\": ", bytes, "}");
 }
 
-// Four to eight layers of a chain file. The numbers of a layer are drawn in the order in which they
-// are written, or in the reverse order.
+// The text of a chain file with four to eight random layers. Each has four numbers; `reversed`
+// draws the last of them first, which gives other layers for the same seed.
 std::string random_layers(Random& random, bool reversed) {
   constexpr std::array<int64_t, 4> kNumbers{5, 9, 20, 9'000'000};
   std::string layers;

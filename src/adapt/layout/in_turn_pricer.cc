@@ -98,7 +98,7 @@ InTurnPricer::Flight InTurnPricer::in_flight(const Layout& layout, int32_t ahead
   return flight;
 }
 
-// How many micro-batches each holder has memory for; of workers that hold nothing, none.
+// How many micro-batches each worker has memory for; 0 for a worker that holds no stage.
 std::vector<int32_t> InTurnPricer::fitting_by_worker(const Layout& layout) const {
   std::vector<int32_t> fitting(cluster_.workers.size(), 0);
   for (const Stage& stage : layout) {
