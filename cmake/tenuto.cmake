@@ -41,8 +41,8 @@ function(tenuto_count target)
 endfunction()
 
 # tenuto_headers(NAME TARGET...) makes the precompiled headers NAME for what links to these targets.
-# Under sanitizers a compiler's time goes into reading the same headers again: there they are read
-# once. The release build reads them for every file, which so has to include what it needs.
+# A compiler's time goes into reading the same headers again: tests and sanitized builds read them
+# once. Otherwise they are read for every file, which so has to include what it needs.
 function(tenuto_headers name)
   set(source ${PROJECT_BINARY_DIR}/generated/headers.cc)
   if(NOT EXISTS ${source})
@@ -111,11 +111,18 @@ function(tenuto_proto target folder proto)
   target_compile_options(${target} PRIVATE -w)
 endfunction()
 
+# How a test's own code is compiled: it is compiled more often than it is waited for.
+add_library(tenuto_test_options INTERFACE)
+target_compile_options(tenuto_test_options INTERFACE $<$<CONFIG:Release>:-O1>)
+# Without this ccache would not keep what g++ compiles with precompiled headers.
+target_compile_options(tenuto_test_options INTERFACE
+                       $<$<CXX_COMPILER_ID:GNU>:-fpch-preprocess>)
+
 # The programs of the tests with label threads: all that the thread sanitizer's run needs.
 add_custom_target(thread_tests)
 
-# A slot of ctest is half a core (docs/decisions/059): what computes takes two of them.
-set(TENUTO_SLOTS_OF_A_CORE 2)
+# What computes takes two slots of ctest, what waits takes one (docs/decisions/059).
+set(TENUTO_SLOTS_TO_COMPUTE 2)
 
 # tenuto_test(NAME SOURCES a_test.cc ... LINKS folder ... [WHOLE] [LABELS label]
 #             [TIMEOUT seconds])
@@ -134,16 +141,15 @@ function(tenuto_test name)
   list(TRANSFORM arg_LINKS PREPEND tenuto_)
   target_link_libraries(${name} PRIVATE tenuto_options ${arg_LINKS} ${arg_EXTERNAL} source_tree
                         GTest::gtest GTest::gtest_main)
-  if(TENUTO_SANITIZE AND NOT "torch" IN_LIST arg_LABELS)
+  target_link_libraries(${name} PRIVATE tenuto_test_options)
+  if(NOT "torch" IN_LIST arg_LABELS)  # torch has flags of its own
     target_precompile_headers(${name} REUSE_FROM tenuto_test_headers)
   endif()
-  # A test's own code is compiled more often than it is waited for.
-  target_compile_options(${name} PRIVATE $<$<CONFIG:Release>:-O1>)
   if("threads" IN_LIST arg_LABELS)
     add_dependencies(thread_tests ${name})
   endif()
   set(properties TIMEOUT ${arg_TIMEOUT} ENVIRONMENT UCX_MEM_EVENTS=n
-                 PROCESSORS ${TENUTO_SLOTS_OF_A_CORE})
+                 PROCESSORS ${TENUTO_SLOTS_TO_COMPUTE})
   if(arg_LABELS)
     list(LENGTH arg_LABELS labels)
     if(labels GREATER 1)  # gtest_discover_tests would lose the second
