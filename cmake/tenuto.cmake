@@ -111,12 +111,18 @@ function(tenuto_proto target folder proto)
   target_compile_options(${target} PRIVATE -w)
 endfunction()
 
-# How a test's own code is compiled: it is compiled more often than it is waited for.
-add_library(tenuto_test_options INTERFACE)
-target_compile_options(tenuto_test_options INTERFACE $<$<CONFIG:Release>:-O1>)
+# How the code of tests is compiled: most of it is compiled more often than it is waited for. The
+# options of the tests whose own code computes for long have "busy" in their name.
+add_library(tenuto_busy_test_options INTERFACE)
+target_compile_options(tenuto_busy_test_options INTERFACE $<$<CONFIG:Release>:-O1>)
 # Without this ccache would not keep what g++ compiles with precompiled headers.
-target_compile_options(tenuto_test_options INTERFACE
+target_compile_options(tenuto_busy_test_options INTERFACE
                        $<$<CXX_COMPILER_ID:GNU>:-fpch-preprocess>)
+add_library(tenuto_test_options INTERFACE)
+target_link_libraries(tenuto_test_options INTERFACE tenuto_busy_test_options)
+if(TENUTO_SANITIZE)
+  target_compile_options(tenuto_test_options INTERFACE -O0)
+endif()
 
 # The programs of the tests with label threads: all that the thread sanitizer's run needs.
 add_custom_target(thread_tests)
@@ -124,16 +130,17 @@ add_custom_target(thread_tests)
 # What computes takes two slots of ctest, what waits takes one (docs/decisions/059).
 set(TENUTO_SLOTS_TO_COMPUTE 2)
 
-# tenuto_test(NAME SOURCES a_test.cc ... LINKS folder ... [WHOLE] [LABELS label]
+# tenuto_test(NAME SOURCES a_test.cc ... LINKS folder ... [WHOLE] [BUSY] [LABELS label]
 #             [TIMEOUT seconds])
 # makes the GoogleTest program NAME. Each of its cases is a ctest test; WHOLE: the program is one
-# test (for many short cases of a program that is slow to start).
+# test (for many short cases of a program that is slow to start). BUSY: its own code, not that which
+# it tests, computes for long, so the sanitized builds optimise it, too.
 # Labels: threads = also run under the thread sanitizer; torch = needs the torch island;
 # processes = starts real processes.
 # UCX_MEM_EVENTS=n: when its library is loaded UCX hooks the memory calls of the process, which TCP
 # does not need and the thread sanitizer does not survive.
 function(tenuto_test name)
-  cmake_parse_arguments(arg "WHOLE" "TIMEOUT" "SOURCES;LINKS;EXTERNAL;LABELS" ${ARGN})
+  cmake_parse_arguments(arg "WHOLE;BUSY" "TIMEOUT" "SOURCES;LINKS;EXTERNAL;LABELS" ${ARGN})
   if(NOT arg_TIMEOUT)
     set(arg_TIMEOUT 300)  # several times the slowest case under the sanitizers
   endif()
@@ -141,9 +148,13 @@ function(tenuto_test name)
   list(TRANSFORM arg_LINKS PREPEND tenuto_)
   target_link_libraries(${name} PRIVATE tenuto_options ${arg_LINKS} ${arg_EXTERNAL} source_tree
                         GTest::gtest GTest::gtest_main)
-  target_link_libraries(${name} PRIVATE tenuto_test_options)
+  set(kind test)
+  if(arg_BUSY)
+    set(kind busy_test)
+  endif()
+  target_link_libraries(${name} PRIVATE tenuto_${kind}_options)
   if(NOT "torch" IN_LIST arg_LABELS)  # torch has flags of its own
-    target_precompile_headers(${name} REUSE_FROM tenuto_test_headers)
+    target_precompile_headers(${name} REUSE_FROM tenuto_${kind}_headers)
   endif()
   if("threads" IN_LIST arg_LABELS)
     add_dependencies(thread_tests ${name})

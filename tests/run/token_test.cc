@@ -35,7 +35,7 @@ class Token : public testing::Test {
 
 TEST_F(Token, IsOneLineOfPlainSigns) {
   EXPECT_EQ(refusal("secret\n"), "");
-  EXPECT_EQ(refusal(std::string(1024, 'x') + "\r\n"), "");
+  EXPECT_EQ(refusal(std::string(1024, 'x').append("\r\n")), "");
   EXPECT_NE(refusal(" \n").find("is empty: expected one line"), std::string::npos);
   EXPECT_NE(refusal(std::string(1025, 'x'))
                 .find("holds a token of 1025 bytes: expected one line of "
