@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "base/text.h"
+#include "control/commit.h"
 #include "control/hear.h"
 #include "control/instruct.h"
 #include "control/join.h"
@@ -55,7 +56,6 @@ class Turn {
   void abandon(LastResort why);
   void end(int exit_code, const std::string& sentence);
   void end_salvage(const std::string& trouble);
-  bool committable(int64_t version) const;
   void commit(int64_t version);
   void store(int64_t version);
   void store_or_postpone();
@@ -122,7 +122,7 @@ void Turn::hear(const Exited& exited) {
 void Turn::hear(const Request& request) {
   if (s().situation == Situation::Ended || request.kind == Request::Kind::Signal) return;
   if (request.kind == Request::Kind::Checkpoint) {
-    make(CheckpointAsked{s().committed + 2});  // no worker can be beyond it
+    make(CheckpointAsked{first_unmade_version(s())});
     return out_.say(cat("asked for a checkpoint: version ", s().save_request, " will be saved"));
   }
   if (request.kind == Request::Kind::SlowLinks) {
@@ -134,7 +134,7 @@ void Turn::hear(const Request& request) {
     return end(128 + request.number, cat(name, " twice: the run ends without a checkpoint"));
   const bool running =
       s().situation == Situation::Running || s().situation == Situation::Recovering;
-  const int64_t last = running ? std::min(s().stop_at, s().committed + 1) : s().stop_at;
+  const int64_t last = running ? std::min(s().stop_at, newest_version(s())) : s().stop_at;
   make(StopAsked{request.number, last, now_});
   if (s().situation == Situation::Gathering) {
     return end(128 + request.number, cat(name, " before the first step"));
@@ -259,17 +259,6 @@ void Turn::end_salvage(const std::string& trouble) {
   end(s().saved >= 0 ? why.exit_saved : why.exit_bare, sentence);
 }
 
-bool Turn::committable(int64_t version) const {
-  for (const Member& of : s().members) {
-    if (!of.alive || version <= of.since) continue;
-    if (of.report.epoch != s().epoch || of.report.phase != Phase::Running ||
-        of.report.version < version) {
-      return false;
-    }
-  }
-  return true;
-}
-
 void Turn::commit(int64_t version) {
   out_.steps.push_back(record_of(s(), s().committed));
   take(measure_step(s(), s().committed));
@@ -294,9 +283,10 @@ void Turn::store_or_postpone() {
   const int64_t version = s().committed;
   if (version == s().stop_at) return;
   if (has_all_shards(s(), version)) return store(version);
-  make(CheckpointAsked{version + 1});
+  const int64_t later = newest_version(s());
+  make(CheckpointAsked{later});
   out_.say(cat("version ", version,
-               " was not saved, because the coordinator was replaced: version ", version + 1,
+               " was not saved, because the coordinator was replaced: version ", later,
                " will be saved instead"));
 }
 
@@ -363,11 +353,11 @@ void Turn::gather() {
 
 void Turn::run() {
   if (answer_trouble()) return;
-  while (s().committed < s().stop_at && committable(s().committed + 1)) {
+  while (s().committed < s().stop_at && is_kept(s(), next_version(s()))) {
     // A step must not be committed without its losses.
     if (auto why = find_lost_part(s())) return abandon(std::move(*why));
-    const bool due = next_save(s()) == s().committed + 1;
-    commit(s().committed + 1);
+    const bool due = next_save(s()) == next_version(s());
+    commit(next_version(s()));
     if (due) store_or_postpone();
   }
   store_earlier_commits();
@@ -439,9 +429,11 @@ void Turn::recover() {
 // Commits the step that was under way if all survivors have done it, unless its version has to be
 // saved before its commit.
 void Turn::roll_forward() {
-  const int64_t version = s().committed + 1;
+  const int64_t version = next_version(s());
   if (version > s().stop_at || (version == next_save(s()) && version != s().stop_at)) return;
-  if (is_step_done(s(), record_of(s(), s().committed))) commit(version);
+  if (is_kept_by_the_frozen(s(), version) && is_known(record_of(s(), s().committed))) {
+    commit(version);
+  }
 }
 
 // Once all living workers have answered, decides which version is saved. False when there is none:

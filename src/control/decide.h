@@ -8,10 +8,9 @@
 // worker has failed; the step is abandoned and the newest version that every stage still has is
 // saved. Ended: all workers are told to leave.
 //
-// Version v is committed when every member has reported it (running, in this epoch) with all the
-// losses of its step. A worker that is to save v reports v once its shard is written; only the
-// version to stop at may be saved after its commit. The Step op of step v waits for the commit of
-// version v, so versions differ by at most one and one undo suffices.
+// Version v is committed when all its keepers have reported it (commit.h), with all the losses of
+// its step. A worker that is to save v reports v once its shard is written; only the version to
+// stop at may be saved after its commit.
 #pragma once
 
 #include <optional>

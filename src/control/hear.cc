@@ -5,6 +5,7 @@
 
 #include "base/contains.h"
 #include "base/text.h"
+#include "control/commit.h"
 #include "control/query.h"
 
 namespace tenuto {
@@ -16,7 +17,7 @@ bool is_overtaken(const State& state, const Report& report) {
   if (!of.alive || of.exited || report.incarnation < of.least_incarnation) return true;
   if (of.heard && report.incarnation != of.report.incarnation) return true;
   if (report.term > state.rules.term || report.epoch > state.epoch) return true;
-  if (report.version > state.committed + 1) return true;
+  if (report.version > newest_version(state)) return true;
   // Ignore a process of an earlier run: the instruction tells it that it has no place in this one.
   const bool begins = state.situation == Situation::Gathering;
   if (begins && report.epoch > 0 && report.epoch < state.rules.epoch) return true;

@@ -3,7 +3,9 @@
 #include <algorithm>
 
 #include "base/text.h"
+#include "control/commit.h"
 #include "control/query.h"
+#include "ir/version.h"
 
 namespace tenuto {
 namespace {
@@ -46,7 +48,8 @@ std::vector<WorkerId> choose_savers(const State& state, int64_t version) {
   for (const Stage& stage : state.stages) {
     const WorkerId before = stay ? told.savers[savers.size()] : WorkerId{};
     // The donor of a moved layer still has it at the next version, and may already be saving that.
-    const bool has = version <= state.moved_at + 1 || holds(stage, before);
+    const bool has =
+        version <= newest_version(Version{state.moved_at}).value || holds(stage, before);
     if (before.value >= 0 && has && has_state(state.members[static_cast<size_t>(before.value)])) {
       savers.push_back(before);
       continue;
@@ -56,7 +59,7 @@ std::vector<WorkerId> choose_savers(const State& state, int64_t version) {
       const Member& member = member_of(state, holder);
       if (!has_state(member)) continue;
       const bool fits = state.situation != Situation::Salvaging || holds(member, version);
-      if (fits || (chosen.value < 0 && holds(member, version + 1))) chosen = holder;
+      if (fits || (chosen.value < 0 && can_save(member.report.version, version))) chosen = holder;
       if (fits) break;
     }
     savers.push_back(chosen);

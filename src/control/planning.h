@@ -10,10 +10,6 @@
 
 namespace tenuto {
 
-// While c is the committed version, workers may have begun steps c and c + 1, so c + kStepsAhead is
-// the first step that no worker has begun.
-inline constexpr int64_t kStepsAhead = 2;
-
 // The planning before the first step.
 Planning begin_planning(const Rules& rules);
 

@@ -6,7 +6,6 @@
 #include <vector>
 
 #include "base/text.h"
-#include "control/step_record.h"
 
 namespace tenuto {
 namespace {
@@ -28,13 +27,6 @@ DecisionPart begin_recovery(const State& state, WorkerId dead, const std::string
   out.edits.emplace_back(PlanAsked{.plan = std::move(without), .routing = true});
   out.say("death", cat(cause, ": the run continues without it, epoch ", state.epoch + 1));
   return out;
-}
-
-bool is_step_done(const State& state, const StepRecord& step) {
-  const bool all = std::all_of(
-      state.members.begin(), state.members.end(),
-      [&](const Member& member) { return !member.alive || member.report.version > step.step; });
-  return all && is_known(step);
 }
 
 DecisionPart begin_again(const State& state, bool redone) {

@@ -23,9 +23,6 @@ namespace tenuto {
 DecisionPart begin_recovery(const State& state, WorkerId dead, const std::string& cause, Plan plan,
                             Duration now);
 
-// True when every member has done `step`, the one after the committed version, and is_known(step).
-bool is_step_done(const State& state, const StepRecord& step);
-
 // Lets all run again from the committed version on, under the plan without the dead. `redone`: the
 // step that begins there was under way before; it is done again unless only its rest is run.
 DecisionPart begin_again(const State& state, bool redone);

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "base/text.h"
+#include "control/commit.h"
 #include "control/query.h"
 #include "ir/effect.h"
 #include "plan/lower.h"
@@ -75,7 +76,7 @@ DecisionPart return_to_plan_of_all(const State& state) {
 int64_t review_of(const State& state, const Planned& planned) {
   if (planned.pays_after < 0 || !planned.moves.empty()) return -1;
   const int64_t version =
-      std::max(state.planning.changed_at + planned.pays_after, state.committed + kStepsAhead);
+      std::max(state.planning.changed_at + planned.pays_after, first_unbegun_step(state));
   return version < state.stop_at ? version : -1;
 }
 
@@ -115,7 +116,7 @@ DecisionPart advance_plan(const State& state) {
   const Planning& planning = state.planning;
   if (planning.from < 0) {
     if (!all_know(state)) return out;
-    const int64_t from = state.committed + kStepsAhead;
+    const int64_t from = first_unbegun_step(state);
     out.edits.emplace_back(PlanInForce{from});
     out.say(cat("plan ", planning.serial, " (", planning.present->order, ") is in force from step ",
                 from));
@@ -179,7 +180,7 @@ DecisionPart treat_slow_links(SlowLinks how) {
 
 DecisionPart inject(const State& state, const Fault& wanted) {
   DecisionPart out;
-  const int64_t from = state.committed + kStepsAhead;
+  const int64_t from = first_unbegun_step(state);
   Fault fault = wanted;
   fault.at_step = from;
   fault.until_step = -1;

@@ -7,6 +7,7 @@
 
 #include "base/contains.h"
 #include "base/text.h"
+#include "control/commit.h"
 #include "control/instruct.h"
 #include "control/query.h"
 #include "control/step_record.h"
@@ -87,18 +88,9 @@ std::optional<size_t> stage_without_holder(const State& state) {
 }
 
 std::optional<SalvageTarget> choose_target(const State& state) {
-  SalvageTarget target{state.salvage.ceiling, {}};
-  for (const Stage& stage : state.stages) {
-    int64_t newest = -1;
-    for (const WorkerId holder : stage.holders) {
-      const Member& of = member_of(state, holder);
-      if (!of.alive) continue;
-      const Report& report = of.report;
-      if (report.epoch != state.epoch || report.phase != Phase::Frozen) return std::nullopt;
-      newest = std::max(newest, report.version);
-    }
-    target.version = target.version < 0 ? newest : std::min(target.version, newest);
-  }
+  const std::optional<int64_t> newest = newest_in_reach(state, state.salvage.ceiling);
+  if (!newest) return std::nullopt;
+  SalvageTarget target{*newest, {}};
   if (target.version > state.committed) {
     const StepRecord last = record_of(state, state.committed);
     if (!is_known(last)) target = {state.committed, unknown_part_of(state, last)};

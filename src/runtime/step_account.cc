@@ -4,8 +4,14 @@
 #include <utility>
 
 #include "base/contains.h"
+#include "ir/version.h"
 
 namespace tenuto {
+
+static_assert(
+    kUpdatesAhead == 1,
+    "outcomes, kept values (kept_values.h) and the back-up for one undo are of the newest "
+    "step and of the one before: more updates ahead need more of them");
 
 void StepAccount::begin(int64_t step) {
   // The held-out pass and the step after it have the same number.

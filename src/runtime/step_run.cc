@@ -5,6 +5,7 @@
 
 #include "base/text.h"
 #include "ir/effect.h"
+#include "ir/version.h"
 #include "runtime/step_failure.h"
 #include "runtime/step_values.h"
 #include "runtime/tag.h"
@@ -90,7 +91,9 @@ Status StepRun::start_ready() {
 }
 
 bool StepRun::may_start(int32_t index) {
-  if (is_step(state_.op(index).kind)) return standing_.committed >= state_.input.step;
+  if (is_step(state_.op(index).kind)) {
+    return may_update(Iteration{state_.input.step}, Version{standing_.committed});
+  }
   return state_.pacer == nullptr || state_.pacer->may_start(index);
 }
 

@@ -5,6 +5,7 @@
 
 #include "base/contains.h"
 #include "base/text.h"
+#include "ir/version.h"
 #include "worker/worker_parts.h"
 #include "worker/worker_turn.h"
 
@@ -238,7 +239,8 @@ bool WorkerTurn::take_place() {
     return false;
   }
   if (!s_.report.lost_peers.empty() || !acknowledge_plan()) return false;
-  if (heard().plan_from < 0 || directive().committed + 1 < heard().plan_from) return false;
+  if (heard().plan_from < 0) return false;
+  if (Iteration{heard().plan_from} >= first_unbegun(Version{directive().committed})) return false;
   s_.plan = s_.told->plan;
   s_.plan_serial = heard().plan_serial;
   return act(WorkerSituation::Adopting, Adopt{heard().plan_from});

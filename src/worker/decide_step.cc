@@ -4,6 +4,7 @@
 
 #include "base/contains.h"
 #include "base/text.h"
+#include "ir/version.h"
 #include "worker/worker_parts.h"
 #include "worker/worker_turn.h"
 
@@ -12,7 +13,8 @@ namespace tenuto {
 // Nothing runs; at most the version that is asked for is saved.
 bool WorkerTurn::freeze() {
   const int64_t version = heard().save_version;
-  if (version >= 0 && s_.device.version == version + 1 && !saved_by_me().empty()) {
+  if (version >= 0 && leads_back(Version{s_.device.version}, Version{version}) &&
+      !saved_by_me().empty()) {
     return act(WorkerSituation::Undoing, Undo{});
   }
   save();
@@ -50,7 +52,7 @@ bool WorkerTurn::begin_running() {
   if (s_.rest) {
     drop_beyond(s_.rest->told->step);
     s_.report.version = s_.rest->told->step;
-  } else if (s_.device.version == directive().committed + 1) {
+  } else if (leads_back(Version{s_.device.version}, Version{directive().committed})) {
     return act(WorkerSituation::Undoing, Undo{});
   }
   s_.report.held.clear();

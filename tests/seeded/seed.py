@@ -57,32 +57,33 @@ BUGS = {
     ],
     "worker/decide_step.cc": [
         ("Undo", """\
-  } else if (s_.device.version == directive().committed + 1) {
+  } else if (leads_back(Version{s_.device.version}, Version{directive().committed})) {
 """, """\
-  } else if (s_.device.version == directive().committed + 1 && !is_seeded(Seeded::Undo)) {
+  } else if (leads_back(Version{s_.device.version}, Version{directive().committed}) &&
+             !is_seeded(Seeded::Undo)) {
 """),
     ],
-    "control/decide.cc": [
+    "control/commit.cc": [
         ("First", """\
-bool Turn::committable(int64_t version) const {
+bool is_kept(const State& state, int64_t version) {
 """, """\
-bool Turn::committable(int64_t version) const {
+bool is_kept(const State& state, int64_t version) {
   if (is_seeded(Seeded::First)) {
-    const auto& stages = s().rules.stages;
+    const auto& stages = state.rules.stages;
     return std::all_of(stages.begin(), stages.end(), [&](const Stage& stage) {
       return std::any_of(stage.holders.begin(), stage.holders.end(), [&](WorkerId holder) {
-        const Member& of = member_of(s(), holder);
-        return of.alive && of.report.epoch == s().epoch && of.report.phase == Phase::Running &&
+        const Member& of = member_of(state, holder);
+        return of.alive && of.report.epoch == state.epoch && of.report.phase == Phase::Running &&
                of.report.version >= version;
       });
     });
   }
 """),
         ("Phase", """\
-of.report.epoch != s().epoch || of.report.phase != Phase::Running ||
+    if (report.epoch != state.epoch || report.phase != Phase::Running) return false;
 """, """\
-of.report.epoch != s().epoch ||
-        (of.report.phase != Phase::Running && !is_seeded(Seeded::Phase)) ||
+    const bool runs = report.phase == Phase::Running || is_seeded(Seeded::Phase);
+    if (report.epoch != state.epoch || !runs) return false;
 """),
     ],
     "control/salvage.cc": [
@@ -173,11 +174,10 @@ return report.received >= 0 && (report.received <= state.committed || is_seeded(
     ],
     "runtime/step_run.cc": [
         ("Ahead", """\
-  if (is_step(state_.op(index).kind)) return standing_.committed >= state_.input.step;
+    return may_update(Iteration{state_.input.step}, Version{standing_.committed});
 """, """\
-  if (is_step(state_.op(index).kind)) {
-    return standing_.committed >= state_.input.step || is_seeded(Seeded::Ahead);
-  }
+    return may_update(Iteration{state_.input.step}, Version{standing_.committed}) ||
+           is_seeded(Seeded::Ahead);
 """),
     ],
     "runtime/step_values.cc": [

@@ -1,0 +1,45 @@
+// Which versions are committed, and how far anybody may be ahead of them: a part of decide.h.
+//
+// An update is committed when all its *keepers* have it. A keeper of an update is a worker that has
+// to have it, so that the update outlives the loss of others. In synchronous training the keepers
+// are all living holders of every stage; a joiner is no keeper of updates from before its part in
+// the steps began. The committed version is the frontier: the newest version whose updates are all
+// committed. How far others may be ahead of it is in ir/version.h, and the rest of the coordinator
+// asks the functions below.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+
+#include "control/state.h"
+
+namespace tenuto {
+
+// True when all keepers of the update that makes `version` have reported that they have it, running
+// in this epoch. A commit also needs the losses of its step, see is_known() (step_record.h).
+bool is_kept(const State& state, int64_t version);
+
+// The same of workers that are frozen, or have not begun to run again.
+bool is_kept_by_the_frozen(const State& state, int64_t version);
+
+// The newest version that every stage still has at one living holder at least, and at most
+// `ceiling`; a ceiling below 0 is none. None until all living holders are frozen in this epoch. -1
+// = some stage has no version.
+std::optional<int64_t> newest_in_reach(const State& state, int64_t ceiling);
+
+// True when a worker that has version `held` can save `version`: it has it, or can go back to it.
+bool can_save(int64_t held, int64_t version);
+
+// The version after the committed one.
+int64_t next_version(const State& state);
+
+// The newest version that a worker can have: all can stop there.
+int64_t newest_version(const State& state);
+
+// The oldest version that no worker can have: what is to be done with it reaches all in time.
+int64_t first_unmade_version(const State& state);
+
+// The first step that no worker can have begun: plans and faults can come into force with it.
+int64_t first_unbegun_step(const State& state);
+
+}  // namespace tenuto
