@@ -58,8 +58,10 @@ bool can_save(int64_t held, int64_t version) {
   return held == version || leads_back(Version{held}, Version{version});
 }
 
+int64_t open_step(const State& state) { return iteration_on(Version{state.committed}).value; }
+
 int64_t next_version(const State& state) {
-  return version_made_by(iteration_on(Version{state.committed})).value;
+  return version_made_by(Iteration{open_step(state)}).value;
 }
 
 int64_t newest_version(const State& state) {

@@ -30,7 +30,10 @@ std::optional<int64_t> newest_in_reach(const State& state, int64_t ceiling);
 // True when a worker that has version `held` can save `version`: it has it, or can go back to it.
 bool can_save(int64_t held, int64_t version);
 
-// The version after the committed one.
+// The step that is open: it reads the committed version.
+int64_t open_step(const State& state);
+
+// The version that the open step makes.
 int64_t next_version(const State& state);
 
 // The newest version that a worker can have: all can stop there.

@@ -260,8 +260,8 @@ void Turn::end_salvage(const std::string& trouble) {
 }
 
 void Turn::commit(int64_t version) {
-  out_.steps.push_back(record_of(s(), s().committed));
-  take(measure_step(s(), s().committed));
+  out_.steps.push_back(record_of(s(), open_step(s())));
+  take(measure_step(s(), open_step(s())));
   make(StepCommitted{version});
 }
 
@@ -343,7 +343,7 @@ void Turn::gather() {
   if (s().situation != Situation::Gathering) return;
   if (missing.empty()) {
     make(RunBegun{});
-    out_.say(cat("all ", ready, " workers are connected: step ", s().committed, " begins"));
+    out_.say(cat("all ", ready, " workers are connected: step ", open_step(s()), " begins"));
   } else if (now_ - s().progress_at >= s().rules.start_limit) {
     end(75, cat("for ", seconds(s().rules.start_limit),
                 " s no further worker became ready; not ready: ", missing,
@@ -401,7 +401,7 @@ bool Turn::give_up_stopping() {
   const bool due = s().stop_since && s().committed < s().stop_at;
   if (!due || now_ - *s().stop_since < s().rules.stop_limit) return false;
   const int exit_code = 128 + s().signal;
-  abandon({.cause = cat("stopped by signal ", s().signal, " in step ", s().committed,
+  abandon({.cause = cat("stopped by signal ", s().signal, " in step ", open_step(s()),
                         ", which did not end within ", seconds(s().rules.stop_limit), " s"),
            .exit_saved = exit_code,
            .exit_bare = exit_code});
@@ -431,7 +431,7 @@ void Turn::recover() {
 void Turn::roll_forward() {
   const int64_t version = next_version(s());
   if (version > s().stop_at || (version == next_save(s()) && version != s().stop_at)) return;
-  if (is_kept_by_the_frozen(s(), version) && is_known(record_of(s(), s().committed))) {
+  if (is_kept_by_the_frozen(s(), version) && is_known(record_of(s(), open_step(s())))) {
     commit(version);
   }
 }

@@ -116,7 +116,7 @@ Instruction instruction_of(const State& state) {
     all.ending = state.ending->sentence;
   }
   const auto& rest = state.recovery.rest;
-  const bool open = rest && rest->epoch == state.epoch && rest->step == state.committed;
+  const bool open = rest && rest->epoch == state.epoch && rest->step == open_step(state);
   if (open && state.situation == Situation::Running) all.rest = rest;
   return all;
 }

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "base/text.h"
+#include "control/commit.h"
 
 namespace tenuto {
 namespace {
@@ -32,10 +33,10 @@ DecisionPart begin_recovery(const State& state, WorkerId dead, const std::string
 DecisionPart begin_again(const State& state, bool redone) {
   DecisionPart out;
   const LossRecovery& recovery = state.recovery;
-  const int64_t step = state.committed;
+  const int64_t step = open_step(state);
   out.edits.emplace_back(EpochBegun{redone});
-  const std::string agreed = cat("all live workers are at version ", step);
-  if (step >= state.stop_at) {
+  const std::string agreed = cat("all live workers are at version ", state.committed);
+  if (state.committed >= state.stop_at) {
     out.say("recovery", cat(agreed, ", the last"));
     return out;
   }

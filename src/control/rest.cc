@@ -8,6 +8,7 @@
 
 #include "adapt/salvage.h"
 #include "base/text.h"
+#include "control/commit.h"
 #include "control/planning.h"
 #include "control/query.h"
 
@@ -27,7 +28,7 @@ struct Stock {
 // What the member has of the open step; null: nothing.
 const StepInventory* held_by(const State& state, size_t worker) {
   for (const StepInventory& held : state.members[worker].report.held) {
-    if (held.step == state.committed) return &held;
+    if (held.step == open_step(state)) return &held;
   }
   return nullptr;
 }
@@ -82,7 +83,7 @@ bool has_other_holders(const State& state, const Plan& plan) {
 }
 
 RestOfStep rest_of(const State& state, Rest rest, int64_t attempt) {
-  RestOfStep left{state.epoch, state.committed, attempt, std::move(rest.plan), {}};
+  RestOfStep left{state.epoch, open_step(state), attempt, std::move(rest.plan), {}};
   for (std::vector<Value>& stored : rest.stores) left.parts.push_back({std::move(stored), {}});
   left.parts.resize(left.plan.schedule.lists.size());
   for (const TakenBack& it : rest.back) {
@@ -96,7 +97,7 @@ RestOfStep rest_of(const State& state, Rest rest, int64_t attempt) {
 DecisionPart find_rest(const State& state) {
   DecisionPart out;
   if (state.committed >= state.stop_at) return out;
-  const auto plan = plan_of(state.planning, state.committed);
+  const auto plan = plan_of(state.planning, open_step(state));
   // If layers were moving under this plan, what donors and receivers computed of the step cannot be
   // used: repeat the whole step.
   if (plan == nullptr || has_other_holders(state, *plan)) return out;

@@ -36,7 +36,7 @@ std::optional<WorkerFailure> find_failure(const State& state) {
 std::optional<LastResort> find_bad_numbers(const State& state) {
   for (const Member& of : state.members) {
     for (const StepSummary& summary : of.report.steps) {
-      if (is_finite(summary) || summary.step < state.committed) continue;
+      if (is_finite(summary) || summary.step < open_step(state)) continue;
       const WorkerId worker{static_cast<int32_t>(&of - state.members.data())};
       return LastResort{
           .cause =
@@ -52,9 +52,9 @@ std::optional<LastResort> find_bad_numbers(const State& state) {
 }
 
 std::optional<LastResort> find_lost_part(const State& state) {
-  const StepRecord record = record_of(state, state.committed);
+  const StepRecord record = record_of(state, open_step(state));
   if (is_known(record)) return std::nullopt;
-  return LastResort{.cause = cat("all workers have finished step ", state.committed, ", but ",
+  return LastResort{.cause = cat("all workers have finished step ", open_step(state), ", but ",
                                  unknown_part_of(state, record))};
 }
 
@@ -92,7 +92,7 @@ std::optional<SalvageTarget> choose_target(const State& state) {
   if (!newest) return std::nullopt;
   SalvageTarget target{*newest, {}};
   if (target.version > state.committed) {
-    const StepRecord last = record_of(state, state.committed);
+    const StepRecord last = record_of(state, open_step(state));
     if (!is_known(last)) target = {state.committed, unknown_part_of(state, last)};
   }
   if (contains(choose_savers(state, target.version), WorkerId{})) target.version = -1;

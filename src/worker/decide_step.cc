@@ -193,7 +193,7 @@ bool WorkerTurn::on(const TransferMoved& moved) {
 }
 
 bool WorkerTurn::begin_step(bool counts_voids) {
-  s_.running = s_.rest ? s_.rest->told->step : s_.device.version;
+  s_.running = s_.rest ? s_.rest->told->step : iteration_on(Version{s_.device.version}).value;
   return act(WorkerSituation::Stepping, RunStep{s_.running, counts_voids});
 }
 
@@ -228,7 +228,7 @@ bool WorkerTurn::on(const Finalized& done) {
 // the next step has made it final.
 bool WorkerTurn::after_step() {
   if (!s_.pending) return true;
-  const int64_t version = s_.pending->step + 1;
+  const int64_t version = version_made_by(Iteration{s_.pending->step}).value;
   const bool due = s_.job->validate_every > 0 && version % s_.job->validate_every == 0;
   const bool evaluates = !s_.plan->evaluation.lists.empty() && s_.job->validate_micros > 0 &&
                          (due || version == s_.job->steps);
@@ -290,7 +290,7 @@ bool WorkerTurn::halts() {
 bool WorkerTurn::conclude() {
   if (!s_.pending) return true;
   const int64_t seen = directive().committed;
-  const int64_t version = s_.pending->step + 1;
+  const int64_t version = version_made_by(Iteration{s_.pending->step}).value;
   std::erase_if(s_.report.steps, [&](const StepSummary& of) { return of.step < seen; });
   std::erase_if(s_.report.shards, [&](const SavedShard& of) { return of.version < seen; });
   s_.report.seen = seen;
