@@ -9,33 +9,25 @@
 namespace tenuto {
 namespace {
 
+// Whether the member has to have the update that makes `version`.
 bool is_keeper(const Member& member, int64_t version) {
   return member.alive && version > member.since;
-}
-
-// True when `has` holds of every keeper of the update that makes `version`.
-template <class Has>
-bool all_keepers(const State& state, int64_t version, const Has& has) {
-  return std::all_of(state.stages.begin(), state.stages.end(), [&](const Stage& stage) {
-    return std::all_of(stage.holders.begin(), stage.holders.end(), [&](WorkerId holder) {
-      const Member& of = member_of(state, holder);
-      return !is_keeper(of, version) || has(of.report);
-    });
-  });
 }
 
 }  // namespace
 
 bool is_kept(const State& state, int64_t version) {
-  return all_keepers(state, version, [&](const Report& report) {
+  return std::all_of(state.members.begin(), state.members.end(), [&](const Member& of) {
+    if (!is_keeper(of, version)) return true;
+    const Report& report = of.report;
     if (report.epoch != state.epoch || report.phase != Phase::Running) return false;
     return report.version >= version;
   });
 }
 
 bool is_kept_by_the_frozen(const State& state, int64_t version) {
-  return all_keepers(state, version,
-                     [&](const Report& report) { return report.version >= version; });
+  return std::all_of(state.members.begin(), state.members.end(),
+                     [&](const Member& of) { return !of.alive || of.report.version >= version; });
 }
 
 std::optional<int64_t> newest_in_reach(const State& state, int64_t ceiling) {

@@ -2,10 +2,10 @@
 //
 // An update is committed when all its *keepers* have it. A keeper of an update is a worker that has
 // to have it, so that the update outlives the loss of others. In synchronous training the keepers
-// are all living holders of every stage; a joiner is no keeper of updates from before its part in
-// the steps began. The committed version is the frontier: the newest version whose updates are all
-// committed. How far others may be ahead of it is in ir/version.h, and the rest of the coordinator
-// asks the functions below.
+// are all living members, each of which holds a stage; a joiner is no keeper of updates from before
+// its part in the steps began. The committed version is the frontier: the newest version whose
+// updates are all committed. How far others may be ahead of it is in ir/version.h, and the rest of
+// the coordinator asks the functions below.
 #pragma once
 
 #include <cstdint>
@@ -19,7 +19,8 @@ namespace tenuto {
 // in this epoch. A commit also needs the losses of its step, see is_known() (step_record.h).
 bool is_kept(const State& state, int64_t version);
 
-// The same of workers that are frozen, or have not begun to run again.
+// True when all living members have `version`, whatever their epoch and phase. Asked once all have
+// frozen: all of them go on from there, and joiners have been sent back before.
 bool is_kept_by_the_frozen(const State& state, int64_t version);
 
 // The newest version that every stage still has at one living holder at least, and at most
