@@ -56,6 +56,8 @@ int64_t next_version(const State& state) {
   return version_made_by(Iteration{open_step(state)}).value;
 }
 
+bool is_step_committed(const State& state, int64_t step) { return step < open_step(state); }
+
 int64_t newest_version(const State& state) {
   return newest_version(Version{state.committed}).value;
 }

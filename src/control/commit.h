@@ -37,6 +37,9 @@ int64_t open_step(const State& state);
 // The version that the open step makes.
 int64_t next_version(const State& state);
 
+// True when the update of `step` is committed: no member is in that step any more.
+bool is_step_committed(const State& state, int64_t step);
+
 // The newest version that a worker can have: all can stop there.
 int64_t newest_version(const State& state);
 

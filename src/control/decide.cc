@@ -16,6 +16,7 @@
 #include "control/rest.h"
 #include "control/salvage.h"
 #include "control/step_record.h"
+#include "ir/version.h"
 
 namespace tenuto {
 namespace {
@@ -392,7 +393,8 @@ void Turn::stop() {
   } else if (last == s().rules.steps) {
     end(0, "");
   } else {
-    end(128 + s().signal, cat("stopped by signal ", s().signal, " after step ", last - 1));
+    const int64_t step = iteration_that_made(Version{last}).value;
+    end(128 + s().signal, cat("stopped by signal ", s().signal, " after step ", step));
   }
 }
 

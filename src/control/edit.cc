@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/text.h"
+#include "control/commit.h"
 #include "control/planning.h"
 #include "control/query.h"
 
@@ -97,7 +98,7 @@ void change(State& s, const FaultAdded& edit) {
   std::erase_if(s.faults, [&](const Fault& fault) {
     const bool replaced = same(fault) && fault.at_step >= edit.from;
     const int64_t end = lasts(fault) ? fault.until_step : fault.at_step + 1;
-    return replaced || (end >= 0 && end <= s.committed);
+    return replaced || (end >= 0 && end <= open_step(s));
   });
   for (Fault& fault : s.faults) {
     if (same(fault) && lasts(fault) && fault.until_step < 0) fault.until_step = edit.from;
@@ -181,7 +182,7 @@ void change(State& s, const RecoveryBegun& edit) {
   s.shards.erase(s.shards.upper_bound(s.committed), s.shards.end());
   forget_losses(s);
   forget_worker(s.planning, edit.dead);
-  s.planning.changed_at = s.committed;
+  s.planning.changed_at = open_step(s);
 }
 
 void change(State& s, const RecoveryPlanned& edit) { s.recovery.plan = edit.plan; }
@@ -196,7 +197,7 @@ void change(State& s, const EpochBegun& edit) {
   recovery.redone = edit.redone && !recovery.rest;
   for (Member& member : s.members) {  // drop reports of the attempt that is abandoned
     std::erase_if(member.report.steps,
-                  [&](const StepSummary& of) { return of.step >= s.committed; });
+                  [&](const StepSummary& of) { return of.step >= open_step(s); });
   }
   Planning& planning = s.planning;
   // If the planner has not answered yet, ignore its answer; ask again once every worker knows this
@@ -209,7 +210,7 @@ void change(State& s, const EpochBegun& edit) {
   // Ask about moves of layers only once the loss has lasted for this number of steps.
   if (s.rules.layers != SlowLinks::Off) planning.review_at = s.committed + kLossLasts;
   s.first_plan = planning.serial;
-  planning.from = s.committed;
+  planning.from = open_step(s);
 }
 
 void change(State& s, const StepsResumed&) { s.recovery.waiting = false; }
@@ -262,7 +263,7 @@ void change(State& s, const MemberJoined& edit) {
   of.joining = Joining::No;
   of.place = {};
   readmit(s.planning, s.rules, edit.worker);
-  s.planning.changed_at = s.committed;
+  s.planning.changed_at = open_step(s);
 }
 
 void change(State& s, const StepCommitted& edit) { s.committed = edit.version; }

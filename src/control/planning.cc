@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "base/text.h"
+#include "control/commit.h"
 
 namespace tenuto {
 namespace {
@@ -128,7 +129,7 @@ PlanRequest question_of(const State& state, std::shared_ptr<const Plan> present,
   PlanRequest request{planning.request, std::move(present), std::move(model),
                       planning.monitor->cluster, routing};
   if (state.rules.layers != SlowLinks::Off && state.situation == Situation::Running) {
-    request.layers = MoveTerms{.lasted = state.committed - planning.changed_at,
+    request.layers = MoveTerms{.lasted = open_step(state) - planning.changed_at,
                                .left = state.stop_at - state.committed};
   }
   return request;

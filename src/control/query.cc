@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "base/text.h"
+#include "control/commit.h"
 #include "ir/check.h"
 #include "plan/lower.h"
 #include "plan/routed.h"
@@ -159,7 +160,7 @@ std::shared_ptr<const Plan> plan_of(const Planning& planning, int64_t step) {
 
 bool is_plan_adopted(const State& state) {
   const Planning& planning = state.planning;
-  return planning.from >= 0 && (planning.serial == 1 || state.committed > planning.from);
+  return planning.from >= 0 && (planning.serial == 1 || is_step_committed(state, planning.from));
 }
 
 }  // namespace tenuto

@@ -10,6 +10,7 @@
 #include "control/commit.h"
 #include "control/query.h"
 #include "ir/effect.h"
+#include "ir/version.h"
 #include "plan/lower.h"
 
 namespace tenuto {
@@ -101,7 +102,8 @@ DecisionPart measure_step(const State& state, int64_t step) {
     // to a new plan only if routing or all-reduces may change, because another order of the same
     // micro-batches helps little.
     const bool by_link = detection.cluster.exceptions != planning.monitor->cluster.exceptions;
-    measured.changed = step + 1 == planning.review_at || by_link ||
+    const int64_t made = version_made_by(Iteration{step}).value;
+    measured.changed = made == planning.review_at || by_link ||
                        (minds_slow_workers(state.rules) && detection.changed);
     measured.other = by_link || detection.changed;
     measured.monitor = std::make_shared<const MonitorState>(std::move(detection.state));

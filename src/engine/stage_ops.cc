@@ -17,6 +17,7 @@
 #include "engine/stage_engine.h"
 #include "ir/effect.h"
 #include "ir/text.h"
+#include "ir/version.h"
 #include "world/cluster.h"
 
 namespace tenuto {
@@ -309,7 +310,8 @@ void StageEngine::take(double clip, bool kept) {
     undo_ = Undo::Kept;
   }
   divided_ = false;
-  weights_.update(job_.optimizer, rate_of(version_ - 1), clip, kept);
+  const Iteration made_by = iteration_that_made(Version{version_});
+  weights_.update(job_.optimizer, rate_of(made_by.value), clip, kept);
 }
 
 Status StageEngine::step() {

@@ -35,6 +35,9 @@ constexpr Iteration iteration_on(Version version) { return {version.value}; }
 // The version that the update of the iteration makes.
 constexpr Version version_made_by(Iteration iteration) { return {iteration.value + 1}; }
 
+// The iteration whose update made the version; -1 for version 0, which no update made.
+constexpr Iteration iteration_that_made(Version version) { return {version.value - 1}; }
+
 // The newest version that any worker can have while `committed` is the committed one.
 constexpr Version newest_version(Version committed) { return {committed.value + kUpdatesAhead}; }
 
@@ -54,7 +57,7 @@ constexpr Iteration first_unbegun(Version committed) {
 
 // True when undoing leads a worker that has version `held` back to `wanted`, which is older.
 constexpr bool leads_back(Version held, Version wanted) {
-  return held > wanted && held.value - wanted.value <= kUpdatesAhead;
+  return held > wanted && held <= newest_version(wanted);
 }
 
 }  // namespace tenuto

@@ -15,9 +15,8 @@ enum class Phase : uint8_t { Frozen, Running, Out };
 // What the coordinator tells the workers. It is a state, repeated until a newer one replaces it,
 // never an event.
 //
-// Step i turns version i of the parameters into version i+1. A worker may run the ops of step i
-// before version i is committed, except its Step op: so the workers' versions differ by at most
-// one, and undoing one step is enough.
+// How far a worker may run ahead of the committed version is in ir/version.h: it may run the ops of
+// the step that it is in, except its Step op, before it hears of a commit.
 struct Directive {
   int64_t term = 0;        // of the coordinator
   int64_t epoch = 0;       // of the membership

@@ -5,6 +5,7 @@
 
 #include "base/text.h"
 #include "ir/text.h"
+#include "ir/version.h"
 #include "rehearsal/paced_file.h"
 #include "rehearsal/paced_stage.h"
 #include "runtime/stages.h"
@@ -48,7 +49,7 @@ void PacedStage::count_lag(bool counts) {
 }
 
 Result<Duration> PacedStage::begin(int64_t step) {
-  if (step != version_) {
+  if (Iteration{step} != iteration_on(Version{version()})) {
     return invalid(cat("step ", step, " begins on version ", version(), " of the parameters"));
   }
   begin_step(step);

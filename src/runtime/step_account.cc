@@ -10,8 +10,8 @@ namespace tenuto {
 
 static_assert(
     kUpdatesAhead == 1,
-    "outcomes, kept values (kept_values.h) and the back-up for one undo are of the newest "
-    "step and of the one before: more updates ahead need more of them");
+    "outcomes, kept values (kept_values.h, holding.h), totals (engine/sums.h) and the back-up for "
+    "one undo are of the newest step and of the one before: more updates ahead need more of them");
 
 void StepAccount::begin(int64_t step) {
   // The held-out pass and the step after it have the same number.
@@ -69,9 +69,10 @@ Status take_back_for(Optimizer& optimizer, StageId stage, int64_t step, const Re
   if (contains(rest.back, stage)) {
     if (Status undone = optimizer.undo(); !undone.ok()) return undone;
   }
-  const int64_t version = optimizer.version();
-  if (version == step || version == step + 1) return ok();
-  return invalid(cat("the rest of step ", step, " begins on version ", version));
+  const Version version{optimizer.version()};
+  const Iteration again{step};
+  if (again == iteration_on(version) || version == version_made_by(again)) return ok();
+  return invalid(cat("the rest of step ", step, " begins on version ", version.value));
 }
 
 }  // namespace tenuto

@@ -12,7 +12,7 @@ namespace tenuto {
 
 // What the coordinator has said up to now; asked again whenever the mailbox reports news from it.
 struct Standing {
-  int64_t committed = 0;  // the Step or StepAhead of step i waits for committed >= i
+  int64_t committed = 0;  // the Step or StepAhead of a step waits for it: may_update (ir/version.h)
   bool abandon = false;   // stop in the middle of the step
 };
 

@@ -227,12 +227,14 @@ bool WorkerTurn::on(const Undone& done) {
 
 // Drops what was to be reported of steps that do not count: those that lead beyond `version`.
 void WorkerTurn::drop_beyond(int64_t version) {
-  std::erase_if(s_.report.steps, [&](const StepSummary& of) { return of.step >= version; });
+  std::erase_if(s_.report.steps, [&](const StepSummary& of) {
+    return version_made_by(Iteration{of.step}) > Version{version};
+  });
   std::erase_if(s_.report.shards, [&](const SavedShard& of) { return of.version > version; });
 }
 
-// A joiner acknowledges the plan that has a place for it. Its part begins with the step p from
-// which this plan is in force, as soon as version p - 1 is committed.
+// A joiner acknowledges the plan that has a place for it. Its part begins with the step from which
+// this plan is in force, as soon as a worker can have begun that step.
 bool WorkerTurn::take_place() {
   const Joiner* own = invitation();
   if (own == nullptr || own->plan_serial < 0 || own->plan_serial > heard().plan_serial) {

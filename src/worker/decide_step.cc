@@ -274,7 +274,8 @@ bool WorkerTurn::halts() {
   s_.pending->clipped = now.clipped;
   if (now.again && now.finite) {
     say(cat(name(), ": step ", now.version, " is run again: the gradients of step ",
-            now.version - 1, " had to be clipped, their norm is ", now.gradient_norm));
+            iteration_that_made(Version{now.version}).value, " had to be clipped, their norm is ",
+            now.gradient_norm));
   }
   if (is_finite(*s_.pending)) return false;
   s_.halted = true;
@@ -291,7 +292,8 @@ bool WorkerTurn::conclude() {
   if (!s_.pending) return true;
   const int64_t seen = directive().committed;
   const int64_t version = version_made_by(Iteration{s_.pending->step}).value;
-  std::erase_if(s_.report.steps, [&](const StepSummary& of) { return of.step < seen; });
+  const int64_t open = iteration_on(Version{seen}).value;
+  std::erase_if(s_.report.steps, [&](const StepSummary& of) { return of.step < open; });
   std::erase_if(s_.report.shards, [&](const SavedShard& of) { return of.version < seen; });
   s_.report.seen = seen;
   s_.report.steps.push_back(std::move(*s_.pending));

@@ -5,14 +5,15 @@
 #include <utility>
 
 #include "ir/effect.h"
+#include "ir/version.h"
 
 namespace tenuto {
 
 std::optional<WorkerRest> rest_of(const Told& told) {
   const Directive& directive = told.instruction.directive;
   const auto& rest = told.rest;
-  if (!rest || rest->epoch != directive.epoch || rest->step != directive.committed)
-    return std::nullopt;
+  const Iteration open = iteration_on(Version{directive.committed});
+  if (!rest || rest->epoch != directive.epoch || rest->step != open.value) return std::nullopt;
   const RestPart& part = rest->parts.front();
   return WorkerRest{rest, {part.stored, part.back, {}}};
 }
@@ -27,7 +28,8 @@ std::vector<StepInventory> inventories_of(const Holding& holding, int64_t versio
                                           const std::vector<MicroLoss>& losses,
                                           const std::vector<StepSummary>& before) {
   std::vector<StepInventory> all;
-  for (const int64_t step : {version - 1, version}) {
+  const Version at{version};
+  for (const int64_t step : {iteration_that_made(at).value, iteration_on(at).value}) {
     StepInventory held{
         step, holding.attempt(step), holding.inventory(step, !plan.split_backward), {}};
     if (held.inventory == Inventory{}) continue;

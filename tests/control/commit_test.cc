@@ -153,6 +153,9 @@ TEST(Commit, WhatIsAskedOfAllIsAheadOfAll) {
   State state;
   for (state.committed = 0; state.committed < 10; ++state.committed) {
     EXPECT_EQ(next_version(state), state.committed + 1);
+    EXPECT_EQ(open_step(state), state.committed);
+    EXPECT_TRUE(is_step_committed(state, open_step(state) - 1));
+    EXPECT_FALSE(is_step_committed(state, open_step(state)));
     EXPECT_EQ(newest_version(state), state.committed + 1);
     EXPECT_GT(first_unmade_version(state), newest_version(state));
     // A worker that has the newest version may have begun the step that reads it, and no later one.

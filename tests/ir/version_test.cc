@@ -64,6 +64,7 @@ std::set<Play> all_plays(size_t workers, int64_t last) {
 TEST(Version, AnIterationReadsAndMakesOne) {
   EXPECT_EQ(iteration_on(Version{4}), Iteration{4});
   EXPECT_EQ(version_made_by(Iteration{4}), Version{5});
+  EXPECT_EQ(iteration_that_made(Version{5}), Iteration{4});
 }
 
 // In every play no worker has a version, or has begun an iteration, that is said to be out of
