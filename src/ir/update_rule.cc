@@ -34,8 +34,8 @@ Status accept(const SyncMode& mode, int32_t replicas, int64_t micros) {
 
 }  // namespace
 
-int64_t mass_of(const Update& update) {
-  int64_t mass = 0;
+Mass mass_of(const Update& update) {
+  Mass mass;
   for (const Offer& member : update.members) mass += member.mass;
   return mass;
 }
@@ -52,7 +52,7 @@ Result<UpdateRule> UpdateRule::make(const RuleStart& start) {
     return invalid(cat("expected the iterations of ", start.replicas, " replicas, found ",
                        start.iterations.size()));
   }
-  const auto outside = [](int64_t of) { return of < 0 || of > kMostIterations; };
+  const auto outside = [](auto of) { return of.value < 0 || of.value > kMostIterations; };
   if (outside(start.version) ||
       std::any_of(start.iterations.begin(), start.iterations.end(), outside)) {
     return invalid(cat("expected a version and iterations from 0 to ", kMostIterations));
@@ -75,8 +75,8 @@ Decided UpdateRule::begin() {
   return decided;
 }
 
-int64_t UpdateRule::waiting_mass() const {
-  int64_t mass = 0;
+Mass UpdateRule::waiting_mass() const {
+  Mass mass;
   for (const Offer& offer : buffer_) mass += offer.mass;
   return mass;
 }
@@ -112,7 +112,7 @@ Result<Decided> UpdateRule::offer(const Offer& offer) {
     return invalid(cat("an offer of replica ", offer.replica, ", which is lost: it has to join"));
   }
   if (offer.iteration < replica.next && replica.phase != Phase::Computing) {
-    return invalid(cat("replica ", offer.replica, " has offered iteration ", offer.iteration,
+    return invalid(cat("replica ", offer.replica, " has offered iteration ", offer.iteration.value,
                        " before: an offer counts once"));
   }
   if (replica.phase != Phase::Computing) {
@@ -122,9 +122,10 @@ Result<Decided> UpdateRule::offer(const Offer& offer) {
   const Offer& due = replica.work.offer;
   if (offer != due) {
     return invalid(cat("an offer of replica ", offer.replica, ": expected iteration ",
-                       due.iteration, ", version ", due.version, " and mass ", due.mass,
-                       " as it was released for, found iteration ", offer.iteration, ", version ",
-                       offer.version, " and mass ", offer.mass));
+                       due.iteration.value, ", version ", due.version.value, " and mass ",
+                       due.mass.micros, " as it was released for, found iteration ",
+                       offer.iteration.value, ", version ", offer.version.value, " and mass ",
+                       offer.mass.micros));
   }
   offered_ += offer.mass;
   ++replica.clock;
@@ -188,10 +189,10 @@ Result<Decided> UpdateRule::lose(ReplicaId replica) {
   return decided;
 }
 
-Result<Decided> UpdateRule::join(ReplicaId replica, int64_t iteration) {
-  if (!is_known(replica) || at(replica).phase != Phase::Lost || iteration < 0 ||
-      iteration > kMostIterations) {
-    return invalid(cat("replica ", replica, " cannot join with iteration ", iteration,
+Result<Decided> UpdateRule::join(ReplicaId replica, Iteration iteration) {
+  if (!is_known(replica) || at(replica).phase != Phase::Lost || iteration.value < 0 ||
+      iteration.value > kMostIterations) {
+    return invalid(cat("replica ", replica, " cannot join with iteration ", iteration.value,
                        ": expected a lost replica and an iteration from 0 to ", kMostIterations));
   }
   int64_t fewest = std::numeric_limits<int64_t>::max();
@@ -291,7 +292,8 @@ std::vector<Offer> UpdateRule::next_members() {
 
 void UpdateRule::apply(std::vector<Offer> members, Decided& decided) {
   std::sort(members.begin(), members.end());
-  Update update{number_++, version_++, std::move(members), {}};
+  Update update{number_++, version_, std::move(members), {}};
+  version_ = version_ + 1;
   for (const Offer& member : update.members) {
     Replica& replica = at(member.replica);
     CHECK(replica.phase == Phase::Waiting, "a member of an update waits");
@@ -336,18 +338,18 @@ void UpdateRule::release_free(Decided& decided) {
                               ? start_.mode.shares[static_cast<size_t>(i)]
                               : start_.micros;
     const int32_t steps = start_.mode.local_steps;
-    replica.work = {{{i}, replica.next, version_, share * steps}, steps};
+    replica.work = {{{i}, replica.next, version_, {share * steps}}, steps};
     replica.phase = Phase::Computing;
     decided.released.push_back(replica.work);
   }
 }
 
 std::string to_text(const Update& update) {
-  std::string text = cat("update ", update.number, " on version ", update.version, ":");
+  std::string text = cat("update ", update.number, " on version ", update.version.value, ":");
   for (size_t i = 0; i < update.members.size(); ++i) {
     const Offer& of = update.members[i];
-    text += cat(i == 0 ? " " : ", ", of.replica, " iteration ", of.iteration, " version ",
-                of.version, " mass ", of.mass);
+    text += cat(i == 0 ? " " : ", ", of.replica, " iteration ", of.iteration.value, " version ",
+                of.version.value, " mass ", of.mass.micros);
     if (update.parents[i] != of.replica) text += cat(" child of ", update.parents[i]);
   }
   return text;

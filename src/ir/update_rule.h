@@ -5,8 +5,9 @@
 // automaton.
 //
 // The words: an *iteration* is counted by each replica, a *version* of the parameters by the
-// updates that made it, and *mass* is the number of micro-batches whose gradients are in an offer.
-// Parameters, momentum and schedules advance by mass, so the mode may change at any update.
+// updates that made it (ir/version.h), and *mass* is the number of micro-batches whose gradients
+// are in an offer (ir/mass.h). Parameters, momentum and schedules advance by mass, so the mode may
+// change at any update.
 #pragma once
 
 #include <compare>
@@ -17,23 +18,25 @@
 #include <vector>
 
 #include "base/result.h"
+#include "ir/mass.h"
 #include "ir/sync_mode.h"
+#include "ir/version.h"
 
 namespace tenuto {
 
 // A replica has computed a gradient, and waits.
 struct Offer {
   ReplicaId replica;
-  int64_t iteration = 0;  // of the replica; with local steps the first one of the offer
-  int64_t version = 0;    // of the parameters that it read
-  int64_t mass = 0;       // micro-batches in it
+  Iteration iteration;  // of the replica; with local steps the first one of the offer
+  Version version;      // of the parameters that it read
+  Mass mass;
   auto operator<=>(const Offer&) const = default;
 };
 
 // The offers that change the parameters together. It leads from `version` to `version` + 1.
 struct Update {
   int64_t number = 0;              // of the updates that this rule has decided, from 0
-  int64_t version = 0;             // of the parameters that it is applied to
+  Version version;                 // of the parameters that it is applied to
   std::vector<Offer> members;      // by replica, whatever the order of arrival
   std::vector<ReplicaId> parents;  // of each member: the member of the ring that adds its offer to
                                    // its own; itself = it is in the ring
@@ -41,7 +44,7 @@ struct Update {
 };
 
 // The micro-batches of an update.
-int64_t mass_of(const Update& update);
+Mass mass_of(const Update& update);
 
 // What a replica computes next: it reads the parameters of `version`, and its next offer has these
 // numbers.
@@ -83,9 +86,9 @@ struct Decided {
 struct RuleStart {
   SyncMode mode;
   int32_t replicas = 1;
-  int64_t micros = 1;   // micro-batches of one replica's iteration, apart from rebalanced shares
-  int64_t version = 0;  // of the parameters that all replicas have
-  std::vector<int64_t> iterations;  // of each replica, the next one; empty = 0
+  int64_t micros = 1;  // micro-batches of one replica's iteration, apart from rebalanced shares
+  Version version;     // of the parameters that all replicas have
+  std::vector<Iteration> iterations;  // of each replica, the next one; empty = 0
   auto operator<=>(const RuleStart&) const = default;
 };
 
@@ -138,19 +141,19 @@ class UpdateRule {
   // A lost replica is back, has the newest version, and goes on with this iteration.
   //
   // Errors: Invalid/Call  an unknown or live replica; an iteration below 0 or above 2^53
-  Result<Decided> join(ReplicaId replica, int64_t iteration);
+  Result<Decided> join(ReplicaId replica, Iteration iteration);
 
   // The mode in force.
   const SyncMode& mode() const { return start_.mode; }
   // Of the parameters, after all updates so far.
-  int64_t version() const { return version_; }
+  Version version() const { return version_; }
   // The micro-batches of one iteration of all replicas.
-  int64_t full_mass() const { return start_.replicas * start_.micros; }
+  Mass full_mass() const { return {start_.replicas * start_.micros}; }
   // Micro-batches in all offers, in updates, in dropped offers, and in offers that wait.
-  int64_t offered_mass() const { return offered_; }
-  int64_t applied_mass() const { return applied_; }
-  int64_t dropped_mass() const { return dropped_; }
-  int64_t waiting_mass() const;
+  Mass offered_mass() const { return offered_; }
+  Mass applied_mass() const { return applied_; }
+  Mass dropped_mass() const { return dropped_; }
+  Mass waiting_mass() const;
 
   bool operator==(const UpdateRule&) const = default;
 
@@ -159,7 +162,7 @@ class UpdateRule {
   struct Replica {
     Phase phase = Phase::Free;
     Release work;              // what it computes, or has offered
-    int64_t next = 0;          // its next iteration
+    Iteration next;            // its next one
     int64_t clock = 0;         // its offers since the last change of mode
     bool was_applied = false;  // its offer before
     bool operator==(const Replica&) const = default;
@@ -189,10 +192,11 @@ class UpdateRule {
   std::vector<Replica> replicas_;
   std::deque<Offer> buffer_;  // waiting offers, in order of arrival
   int32_t live_ = 0;
-  int64_t version_ = 0, number_ = 0;
+  Version version_;
+  int64_t number_ = 0;
   int64_t windows_ = 0;  // opened so far
   bool open_ = false, over_ = false;
-  int64_t offered_ = 0, applied_ = 0, dropped_ = 0;
+  Mass offered_, applied_, dropped_;
 };
 
 // An update as one line: its number and version, then its members by replica, each with iteration,

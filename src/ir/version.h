@@ -21,6 +21,12 @@ struct Count {
   auto operator<=>(const Count&) const = default;
 };
 
+// The count that is so much further on.
+template <class Tag>
+constexpr Count<Tag> operator+(Count<Tag> from, int64_t further) {
+  return {from.value + further};
+}
+
 // The number of a replica's iteration: of the step of a job in synchronous training.
 using Iteration = Count<struct IterationTag>;
 // How many updates the parameters have taken.
@@ -39,7 +45,7 @@ constexpr Version version_made_by(Iteration iteration) { return {iteration.value
 constexpr Iteration iteration_that_made(Version version) { return {version.value - 1}; }
 
 // The newest version that any worker can have while `committed` is the committed one.
-constexpr Version newest_version(Version committed) { return {committed.value + kUpdatesAhead}; }
+constexpr Version newest_version(Version committed) { return committed + kUpdatesAhead; }
 
 // True when a worker may take the update of the iteration. Until then it may do all else of it.
 constexpr bool may_update(Iteration iteration, Version committed) {
@@ -47,7 +53,7 @@ constexpr bool may_update(Iteration iteration, Version committed) {
 }
 
 // The oldest version that no worker can have.
-constexpr Version first_unmade(Version committed) { return {newest_version(committed).value + 1}; }
+constexpr Version first_unmade(Version committed) { return newest_version(committed) + 1; }
 
 // The first iteration that no worker can have begun: none has the version that it reads. What is to
 // change for all workers at once can change with it.

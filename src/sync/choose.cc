@@ -147,7 +147,7 @@ Result<SyncChoice> choose_by_look_ahead(const ChooseInput& input) {
   const IterationTimes times = times_of(input.samples, input.seed);
   SyncChoice choice;
   for (const SyncMode& mode : modes) {
-    auto measure = simulate_sync({{mode, replicas, input.micros, 0, {}}, times, input.apply},
+    auto measure = simulate_sync({{mode, replicas, input.micros, {}, {}}, times, input.apply},
                                  {kWarmUpRounds * replicas, {}, kRounds * replicas, 0, {}});
     if (!measure.ok()) return measure.error();
     SyncAlternative alternative{mode, std::move(measure).value(), 0};

@@ -20,11 +20,9 @@ double kappa_of(const LossDrop& fresh, const LossDrop& old, int32_t replicas) {
   return std::min(kMostKappa, (ratio - 1) / denominator);
 }
 
-double rate_of_mass(int64_t mass, int64_t full) {
-  return static_cast<double>(mass) / static_cast<double>(full);
-}
+double rate_of_mass(Mass mass, Mass full) { return share_of(mass, full); }
 
-double decay_of_mass(double beta, int64_t mass, int64_t full) {
+double decay_of_mass(double beta, Mass mass, Mass full) {
   return mass == full ? beta : std::pow(beta, rate_of_mass(mass, full));
 }
 

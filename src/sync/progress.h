@@ -10,6 +10,8 @@
 
 #include <cstdint>
 
+#include "ir/mass.h"
+
 namespace tenuto {
 
 // What kappa is taken for until it is measured: plain SGD, and momentum or Adam.
@@ -33,10 +35,10 @@ double kappa_of(const LossDrop& fresh, const LossDrop& old, int32_t replicas);
 
 // How much a plain SGD step moves by an update of this mass: the learning rate's share.
 //
-// Units: micro-batches; `full` is the mass of one iteration of all replicas
-double rate_of_mass(int64_t mass, int64_t full);
+// `full` is the mass of one iteration of all replicas.
+double rate_of_mass(Mass mass, Mass full);
 
 // What is kept of a moment, with factor beta per full mass, over an update of this mass.
-double decay_of_mass(double beta, int64_t mass, int64_t full);
+double decay_of_mass(double beta, Mass mass, Mass full);
 
 }  // namespace tenuto

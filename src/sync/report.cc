@@ -114,7 +114,7 @@ Result<SyncReport> answer(const SyncQuestion& question) {
   }
   const double ms = question.seconds * 1000;
   auto measure =
-      simulate_sync({{report.mode, question.replicas, kMicros, 0, {}},
+      simulate_sync({{report.mode, question.replicas, kMicros, {}, {}},
                      made.times,
                      from_milliseconds(question.apply_ms)},
                     {0, from_milliseconds(kWarmUpShare * ms), 0, 0, from_milliseconds(ms)});

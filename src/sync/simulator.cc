@@ -7,14 +7,6 @@
 
 namespace tenuto {
 
-namespace {
-
-double share_of(int64_t part, int64_t all) {
-  return static_cast<double>(part) / static_cast<double>(all);
-}
-
-}  // namespace
-
 Result<SyncSimulator> SyncSimulator::make(SyncSetting setting, SyncHooks hooks) {
   auto rule = UpdateRule::make(setting.start);
   if (!rule.ok()) return rule.error();
@@ -25,7 +17,7 @@ SyncSimulator::SyncSimulator(SyncSetting setting, SyncHooks hooks, UpdateRule ru
     : setting_(std::move(setting)),
       hooks_(std::move(hooks)),
       rule_(std::move(rule)),
-      mass_at_{0},
+      mass_at_{Mass{}},
       replicas_(static_cast<size_t>(setting_.start.replicas)) {
   follow(rule_.begin());
 }
@@ -55,12 +47,11 @@ void SyncSimulator::follow(const Decided& decided) {
 // Local steps compute one after the other and send once.
 void SyncSimulator::begin(const Release& release) {
   const Offer& offer = release.offer;
-  const double share = static_cast<double>(offer.mass) /
-                       static_cast<double>(release.local_steps * setting_.start.micros);
+  const double share = share_of(offer.mass, {release.local_steps * setting_.start.micros});
   IterationTime all;
   for (int32_t step = 0; step < release.local_steps; ++step) {
     const IterationTime one =
-        setting_.times(offer.replica.value, offer.iteration + step, now_ + all.compute);
+        setting_.times(offer.replica.value, (offer.iteration + step).value, now_ + all.compute);
     all.compute +=
         share == 1
             ? one.compute
@@ -72,16 +63,16 @@ void SyncSimulator::begin(const Release& release) {
 }
 
 void SyncSimulator::count(const Update& update) {
-  const int64_t before = mass_at_.back(), mass = mass_of(update);
+  const Mass before = mass_at_.back(), mass = mass_of(update);
   // What is applied at the moment in which measuring begins is not of the time that is measured.
   if (measures_ && now_ > first_) {
     measured_mass_ += mass;
     ++measured_updates_;
     for (const Offer& member : update.members) {
-      const auto read = static_cast<size_t>(member.version - setting_.start.version);
-      const auto age = static_cast<double>(before - mass_at_[read]) +
-                       static_cast<double>(mass - member.mass) / 2;
-      age_sum_ += age * static_cast<double>(member.mass);
+      const auto read = static_cast<size_t>(member.version.value - setting_.start.version.value);
+      const auto age = static_cast<double>((before - mass_at_[read]).micros) +
+                       static_cast<double>((mass - member.mass).micros) / 2;
+      age_sum_ += age * static_cast<double>(member.mass.micros);
     }
   } else if (!measures_) {
     measures_ = true;
@@ -137,7 +128,8 @@ Status SyncSimulator::change(const SyncMode& mode) {
 
 void SyncSimulator::begin_to_measure() {
   measures_ = false;
-  measured_mass_ = measured_updates_ = 0;
+  measured_mass_ = {};
+  measured_updates_ = 0;
   age_sum_ = 0;
   std::fill(replicas_.begin(), replicas_.end(), Counted{});
 }
@@ -146,20 +138,20 @@ SyncMeasure SyncSimulator::measure() const {
   SyncMeasure measure;
   const auto micros = static_cast<double>(setting_.start.micros);
   const double seconds = to_milliseconds(last_ - first_) / 1000;
-  const auto mass = static_cast<double>(measured_mass_);
+  const auto mass = static_cast<double>(measured_mass_.micros);
   if (measured_updates_ > 0 && seconds > 0) {
     measure.gradients_per_second = mass / micros / seconds;
     measure.updates_per_second = static_cast<double>(measured_updates_) / seconds;
   }
-  if (measured_mass_ > 0) measure.mean_age = age_sum_ / mass / micros;
-  int64_t offered = 0, dropped = 0;
+  if (measured_mass_ > Mass{}) measure.mean_age = age_sum_ / mass / micros;
+  Mass offered, dropped;
   for (const Counted& of : replicas_) {
     offered += of.offered;
     dropped += of.dropped;
-    const double share = of.offered == 0 ? 0 : share_of(of.dropped, of.offered);
+    const double share = of.offered == Mass{} ? 0 : share_of(of.dropped, of.offered);
     measure.applied_fraction.push_back(1 - share);
   }
-  measure.dropped_fraction = offered == 0 ? 0 : share_of(dropped, offered);
+  measure.dropped_fraction = offered == Mass{} ? 0 : share_of(dropped, offered);
   measure.updates = applied_updates_;
   measure.end = last_;
   return measure;

@@ -95,7 +95,7 @@ class SyncSimulator {
     }
   };
   struct Counted {
-    int64_t offered = 0, dropped = 0;
+    Mass offered, dropped;
   };
 
   SyncSimulator(SyncSetting setting, SyncHooks hooks, UpdateRule rule);
@@ -112,11 +112,12 @@ class SyncSimulator {
   std::deque<Update> decided_;  // updates that are being applied, or wait for it
   Duration now_{}, free_at_{};  // free_at_: the end of the last update that was decided
   int64_t sequence_ = 0, offers_ = 0, applied_updates_ = 0;
-  std::vector<int64_t> mass_at_;   // mass_at_[v - first version]: applied when version v was made
+  std::vector<Mass> mass_at_;      // mass_at_[v - first version]: applied when version v was made
   std::vector<Counted> replicas_;  // since begin_to_measure
   bool measures_ = false;          // the update after which measuring begins has been applied
   Duration first_{}, last_{};
-  int64_t measured_mass_ = 0, measured_updates_ = 0;
+  Mass measured_mass_;
+  int64_t measured_updates_ = 0;
   double age_sum_ = 0;  // mass x age, in micro-batches
 };
 

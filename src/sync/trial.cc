@@ -77,7 +77,7 @@ class Trial {
       begun(release, time);
     };
     hooks.applied = [this](const Update& update) { applied(update); };
-    auto made = SyncSimulator::make({{first, scenario.replicas, setting_.batch, 0, {}},
+    auto made = SyncSimulator::make({{first, scenario.replicas, setting_.batch, {}, {}},
                                      times_of(scenario, setting_.seed),
                                      scenario.apply},
                                     std::move(hooks));
@@ -88,7 +88,7 @@ class Trial {
       look(simulator);
     }
     result_.measure = simulator.measure();
-    result_.gradients = static_cast<double>(applied_mass_) / static_cast<double>(setting_.batch);
+    result_.gradients = share_of(applied_mass_, {setting_.batch});
     return result_;
   }
 
@@ -106,10 +106,11 @@ class Trial {
     const Offer& offer = release.offer;
     UnderWay& own = under_way_[static_cast<size_t>(offer.replica.value)];
     own.gradient =
-        model_.gradient(parameters_, offer.replica.value, offer.iteration, offer.mass).sum;
+        model_.gradient(parameters_, offer.replica.value, offer.iteration.value, offer.mass.micros)
+            .sum;
     own.time = time;
     own.since = simulator_->now();
-    own.share = static_cast<double>(offer.mass) / static_cast<double>(setting_.batch);
+    own.share = share_of(offer.mass, {setting_.batch});
     own.heard = false;
   }
 
@@ -121,13 +122,13 @@ class Trial {
     double single = 0;
     for (const Offer& member : update.members) {
       const auto& gradient = under_way_[static_cast<size_t>(member.replica.value)].gradient;
-      const auto mass = static_cast<double>(member.mass);
+      const auto mass = static_cast<double>(member.mass.micros);
       single += squared_norm(gradient) / (mass * mass);
       for (size_t i = 0; i < sum.size(); ++i) sum[i] += gradient[i];
     }
     for (size_t i = 0; i < sum.size(); ++i) parameters_[i] -= step * sum[i];
     applied_mass_ += mass_of(update);
-    const auto mass = static_cast<double>(mass_of(update));
+    const auto mass = static_cast<double>(mass_of(update).micros);
     const auto count = std::ssize(update.members);
     noise_.add(single / static_cast<double>(count), squared_norm(sum) / (mass * mass),
                mass / static_cast<double>(count), count);
@@ -206,7 +207,7 @@ class Trial {
   std::vector<ReplicaId> stragglers_;
   Duration next_evaluation_{}, next_decision_ = kDecisionEvery;
   int good_ = 0;
-  int64_t applied_mass_ = 0;
+  Mass applied_mass_;
   TrialResult result_;
 };
 

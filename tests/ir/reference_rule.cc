@@ -7,7 +7,8 @@ namespace tenuto {
 ReferenceRule::ReferenceRule(const RuleStart& start)
     : mode_(start.mode), replicas_(start.replicas), micros_(start.micros), version_(start.version) {
   for (int32_t i = 0; i < replicas_; ++i) {
-    next_iteration_[i] = start.iterations.empty() ? 0 : start.iterations[static_cast<size_t>(i)];
+    next_iteration_[i] =
+        start.iterations.empty() ? Iteration{} : start.iterations[static_cast<size_t>(i)];
     clock_[i] = 0;
   }
 }
@@ -16,7 +17,7 @@ Decided ReferenceRule::begin() { return follow({}); }
 
 Decided ReferenceRule::offer(const Offer& offer) {
   const int32_t replica = offer.replica.value;
-  next_iteration_[replica] += computing_.at(replica).local_steps;
+  next_iteration_[replica].value += computing_.at(replica).local_steps;
   clock_[replica] += 1;
   computing_.erase(replica);
   Decided decided;
@@ -68,7 +69,7 @@ Decided ReferenceRule::lose(int32_t replica) {
   return follow(decided);
 }
 
-Decided ReferenceRule::join(int32_t replica, int64_t iteration) {
+Decided ReferenceRule::join(int32_t replica, Iteration iteration) {
   int64_t fewest = -1;
   for (const auto& [other, clock] : clock_) {
     if (lost_.count(other) == 0 && (fewest < 0 || clock < fewest)) fewest = clock;
@@ -148,7 +149,8 @@ Decided ReferenceRule::follow(Decided decided) {
   };
   if (open_ && !enough()) open_ = over_ = false;
   for (std::set<int32_t> members = next(); !members.empty(); members = next()) {
-    Update update{number_++, version_++, {}, {}};
+    Update update{number_++, version_, {}, {}};
+    ++version_.value;
     for (const int32_t member : members) {
       const auto offer = std::find_if(waiting_.begin(), waiting_.end(),
                                       [&](const Offer& of) { return of.replica.value == member; });
@@ -177,7 +179,7 @@ Decided ReferenceRule::follow(Decided decided) {
     const int64_t share =
         mode_.kind == SyncKind::Rebalanced ? mode_.shares[static_cast<size_t>(i)] : micros_;
     const int32_t steps = mode_.local_steps;
-    computing_[i] = {{{i}, next_iteration_[i], version_, share * steps}, steps};
+    computing_[i] = {{{i}, next_iteration_[i], version_, {share * steps}}, steps};
     decided.released.push_back(computing_[i]);
   }
   return decided;

@@ -19,7 +19,7 @@ class ReferenceRule {
   Decided close(int64_t number);
   Decided change(const SyncMode& mode);
   Decided lose(int32_t replica);
-  Decided join(int32_t replica, int64_t iteration);
+  Decided join(int32_t replica, Iteration iteration);
 
   // Who computes now, and what.
   const std::map<int32_t, Release>& computing() const { return computing_; }
@@ -34,12 +34,15 @@ class ReferenceRule {
 
   SyncMode mode_;
   int32_t replicas_;
-  int64_t micros_, version_, number_ = 0, windows_ = 0;
+  int64_t micros_;
+  Version version_;
+  int64_t number_ = 0, windows_ = 0;
   bool open_ = false, over_ = false;
   std::map<int32_t, Release> computing_;
   std::vector<Offer> waiting_;
   std::set<int32_t> lost_;
-  std::map<int32_t, int64_t> next_iteration_, clock_;
+  std::map<int32_t, Iteration> next_iteration_;
+  std::map<int32_t, int64_t> clock_;
   std::map<int32_t, char> before_;  // what became of the replica's last offer: 'a'pplied, 'd'ropped
 };
 

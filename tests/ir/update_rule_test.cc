@@ -25,7 +25,7 @@ UpdateRule rule_of(const RuleStart& start) {
 }
 
 RuleStart start_of(const std::string& mode, int32_t replicas, int64_t micros = 4) {
-  return {sync_mode_from_text(mode).value(), replicas, micros, 0, {}};
+  return {sync_mode_from_text(mode).value(), replicas, micros, {}, {}};
 }
 
 // Counts micro-batches by name, apart from the rule's own sums.
@@ -36,8 +36,8 @@ class Audit {
   void offered(const Offer& offer) {
     ++made_[offer.replica.value];
     ++clock_[offer.replica.value];
-    for (int64_t micro = 0; micro < offer.mass; ++micro) {
-      EXPECT_TRUE(waiting_.insert({offer.replica.value, offer.iteration, micro}).second)
+    for (int64_t micro = 0; micro < offer.mass.micros; ++micro) {
+      EXPECT_TRUE(waiting_.insert({offer.replica.value, offer.iteration.value, micro}).second)
           << "offered twice";
     }
   }
@@ -85,14 +85,15 @@ class Audit {
     }
     EXPECT_EQ(rule.applied_mass(), applied_);
     EXPECT_EQ(rule.dropped_mass(), dropped_);
-    EXPECT_EQ(rule.waiting_mass(), std::ssize(waiting_));
-    EXPECT_EQ(rule.offered_mass(), applied_ + dropped_ + std::ssize(waiting_));
+    const Mass waiting{std::ssize(waiting_)};
+    EXPECT_EQ(rule.waiting_mass(), waiting);
+    EXPECT_EQ(rule.offered_mass(), applied_ + dropped_ + waiting);
   }
 
  private:
-  void take(const Offer& offer, int64_t& sum) {
-    for (int64_t micro = 0; micro < offer.mass; ++micro) {
-      EXPECT_EQ(waiting_.erase({offer.replica.value, offer.iteration, micro}), 1u)
+  void take(const Offer& offer, Mass& sum) {
+    for (int64_t micro = 0; micro < offer.mass.micros; ++micro) {
+      EXPECT_EQ(waiting_.erase({offer.replica.value, offer.iteration.value, micro}), 1u)
           << "counted twice, or never offered";
     }
     sum += offer.mass;
@@ -101,20 +102,22 @@ class Audit {
   SyncMode mode_;
   std::set<std::tuple<int32_t, int64_t, int64_t>> waiting_;
   std::map<int32_t, int64_t> made_, gone_, clock_;
-  int64_t applied_ = 0, dropped_ = 0, updates_ = 0;
+  Mass applied_, dropped_;
+  int64_t updates_ = 0;
 };
 
 std::string text_of(const Decided& decided) {
   std::string text;
   for (const Dropped& dropped : decided.dropped) {
-    text += cat("  drops ", dropped.offer.replica, " iteration ", dropped.offer.iteration,
+    text += cat("  drops ", dropped.offer.replica, " iteration ", dropped.offer.iteration.value,
                 dropped.reason == DropReason::Lost ? " lost" : " stale", "\n");
   }
   for (const Update& update : decided.updates) text += cat("  ", to_text(update), "\n");
   for (const Release& release : decided.released) {
-    text += cat("  releases ", release.offer.replica, " iteration ", release.offer.iteration,
-                release.local_steps > 1 ? cat(" steps ", release.local_steps) : std::string(),
-                " version ", release.offer.version, " mass ", release.offer.mass, "\n");
+    text +=
+        cat("  releases ", release.offer.replica, " iteration ", release.offer.iteration.value,
+            release.local_steps > 1 ? cat(" steps ", release.local_steps) : std::string(),
+            " version ", release.offer.version.value, " mass ", release.offer.mass.micros, "\n");
   }
   if (decided.window) {
     text += cat("  opens window ", decided.window->number, " for ",
@@ -244,7 +247,7 @@ struct History {
       : random(seed),
         replicas(static_cast<int32_t>(2 + random.below(6))),
         micros(1 + random.below(5)),
-        start{random_mode(random, replicas, micros), replicas, micros, random.below(100), {}},
+        start{random_mode(random, replicas, micros), replicas, micros, {random.below(100)}, {}},
         rule(rule_of(start)),
         reference(start),
         audit(start.mode) {
@@ -287,7 +290,7 @@ struct History {
     } else if (choice < 7 && !reference.lost().empty()) {
       const int32_t replica = *reference.lost().begin();
       audit.joined(replica, live());
-      const int64_t iteration = 1'000'000 * ++joins;  // apart from all others, for the audit
+      const Iteration iteration{1'000'000 * ++joins};  // apart from all others, for the audit
       compare(rule.join({replica}, iteration), reference.join(replica, iteration),
               cat("join ", replica));
     } else if (choice < 15 && reference.open_window() >= 0) {
@@ -308,13 +311,13 @@ struct History {
     const UpdateRule before = rule;
     switch (random.below(5)) {
       case 0:
-        offer.iteration += random.below(2) == 0 ? 1 : -1;
+        offer.iteration.value += random.below(2) == 0 ? 1 : -1;
         break;
       case 1:
-        offer.version += random.below(2) == 0 ? 1 : -1;
+        offer.version.value += random.below(2) == 0 ? 1 : -1;
         break;
       case 2:
-        offer.mass += 1;
+        offer.mass.micros += 1;
         break;
       case 3:
         offer.replica.value = replicas;
@@ -347,7 +350,7 @@ TEST(UpdateRule, RandomHistories) {
       history.step();
       if (testing::Test::HasFailure()) return;
     }
-    updates += history.rule.version() - history.start.version;
+    updates += history.rule.version().value - history.start.version.value;
   }
   EXPECT_GT(updates, 5'000);
 }
@@ -431,8 +434,8 @@ std::string played(const std::string& script) {
       words >> replica;
       decided = rule->lose({replica});
     } else if (word == "join") {
-      int64_t iteration = 0;
-      words >> replica >> iteration;
+      Iteration iteration;
+      words >> replica >> iteration.value;
       decided = rule->join({replica}, iteration);
     }
     if (!decided.ok()) {
@@ -473,7 +476,7 @@ TEST(UpdateRule, Refusals) {
   start.micros = 0;
   EXPECT_EQ(refusal(start), "expected 1 to 1000000 micro-batches per replica, found 0");
   start = start_of("x:2", 3);
-  start.iterations = {1};
+  start.iterations = {Iteration{1}};
   EXPECT_EQ(refusal(start), "expected the iterations of 3 replicas, found 1");
 }
 

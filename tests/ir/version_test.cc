@@ -3,8 +3,11 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <concepts>
 #include <set>
 #include <vector>
+
+#include "ir/mass.h"
 
 namespace tenuto {
 namespace {
@@ -61,10 +64,28 @@ std::set<Play> all_plays(size_t workers, int64_t last) {
   return seen;
 }
 
+// The three numbers cannot be taken for each other, nor a plain number for one of them.
+static_assert(!std::equality_comparable_with<Iteration, Version>);
+static_assert(!std::equality_comparable_with<Version, Mass>);
+static_assert(!std::convertible_to<Iteration, Version> && !std::convertible_to<Version, Iteration>);
+static_assert(!std::convertible_to<int64_t, Iteration> && !std::convertible_to<int64_t, Mass>);
+
 TEST(Version, AnIterationReadsAndMakesOne) {
   EXPECT_EQ(iteration_on(Version{4}), Iteration{4});
   EXPECT_EQ(version_made_by(Iteration{4}), Version{5});
   EXPECT_EQ(iteration_that_made(Version{5}), Iteration{4});
+  EXPECT_EQ(Version{4} + 3, Version{7});
+}
+
+// Also where doubles are not.
+TEST(Mass, SumsAreExact) {
+  const Mass large{int64_t{1} << 53};
+  Mass sum = large + Mass{1};
+  EXPECT_EQ(sum - large, Mass{1});
+  sum += Mass{2};
+  EXPECT_EQ(sum - large, Mass{3});
+  EXPECT_GT(sum, large);
+  EXPECT_EQ(share_of(Mass{3}, Mass{12}), 0.25);
 }
 
 // In every play no worker has a version, or has begun an iteration, that is said to be out of

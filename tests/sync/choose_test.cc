@@ -77,11 +77,11 @@ TEST(LookAhead, CandidatesAreAccepted) {
     const auto modes = sync_candidates(iterations(ms), micros);
     EXPECT_LE(modes.size(), 60u);
     for (size_t i = 0; i < modes.size(); ++i) {
-      EXPECT_TRUE(UpdateRule::make({modes[i], replicas, micros, 0, {}}).ok()) << to_text(modes[i]);
+      EXPECT_TRUE(UpdateRule::make({modes[i], replicas, micros, {}, {}}).ok()) << to_text(modes[i]);
       EXPECT_EQ(std::count(modes.begin(), modes.end(), modes[i]), 1) << to_text(modes[i]);
     }
     const SyncMode first = first_mode(iterations(ms));
-    EXPECT_TRUE(UpdateRule::make({first, replicas, micros, 0, {}}).ok()) << to_text(first);
+    EXPECT_TRUE(UpdateRule::make({first, replicas, micros, {}, {}}).ok()) << to_text(first);
   }
 }
 

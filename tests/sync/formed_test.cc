@@ -137,9 +137,9 @@ TEST(Progress, KappaIsFoundAgain) {
 
 // Per mass: W updates of a W-th move as one of the whole, up to what the order of them changes.
 TEST(Progress, MassRule) {
-  EXPECT_EQ(rate_of_mass(16, 128), 0.125);
-  EXPECT_EQ(decay_of_mass(0.9, 128, 128), 0.9);
-  EXPECT_NEAR(std::pow(decay_of_mass(0.9, 16, 128), 8), 0.9, 1e-12);
+  EXPECT_EQ(rate_of_mass({16}, {128}), 0.125);
+  EXPECT_EQ(decay_of_mass(0.9, {128}, {128}), 0.9);
+  EXPECT_NEAR(std::pow(decay_of_mass(0.9, {16}, {128}), 8), 0.9, 1e-12);
 }
 
 }  // namespace

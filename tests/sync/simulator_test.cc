@@ -28,7 +28,7 @@ SyncMeasure measured(const std::string& mode, const std::vector<double>& ms, dou
   for (const double time : ms) means.push_back({from_milliseconds(time), Duration{}});
   const auto formed = form(sync_mode_from_text(mode).value(), means, 4);
   EXPECT_TRUE(formed.ok()) << formed.error().message;
-  const auto measure = simulate_sync({{formed.value(), static_cast<int32_t>(ms.size()), 4, 0, {}},
+  const auto measure = simulate_sync({{formed.value(), static_cast<int32_t>(ms.size()), 4, {}, {}},
                                       constant(ms),
                                       from_milliseconds(apply_ms)},
                                      limits);
@@ -131,7 +131,7 @@ TEST(SyncSimulator, LocalSteps) {
   const IterationTimes times = [](int32_t, int64_t, Duration) {
     return IterationTime{from_milliseconds(10), from_milliseconds(60)};
   };
-  const auto measure = simulate_sync({{mode, 4, 2, 0, {}}, times, {}}, {0, {}, 0, 50, {}});
+  const auto measure = simulate_sync({{mode, 4, 2, {}, {}}, times, {}}, {0, {}, 0, 50, {}});
   ASSERT_TRUE(measure.ok());
   EXPECT_NEAR(measure.value().updates_per_second, 10, 1e-9);
   EXPECT_NEAR(measure.value().gradients_per_second, 160, 1e-9);
@@ -148,16 +148,18 @@ TEST(SyncSimulator, RandomModesConserveMass) {
     SyncScenario scenario =
         sync_scenarios()[static_cast<size_t>(random.below(std::ssize(sync_scenarios())))];
     scenario.replicas = replicas;
-    int64_t applied = 0, version = 0;
+    Mass applied;
+    Version version;
     SyncHooks hooks;
     hooks.begun = [&](const Release& release, const IterationTime&) {
       EXPECT_EQ(release.offer.version, version);
     };
     hooks.applied = [&](const Update& update) {
-      EXPECT_EQ(update.version, version++);
+      EXPECT_EQ(update.version, version);
+      version = version + 1;
       applied += mass_of(update);
     };
-    auto made = SyncSimulator::make({{random_mode(random, replicas, 5), replicas, 5, 0, {}},
+    auto made = SyncSimulator::make({{random_mode(random, replicas, 5), replicas, 5, {}, {}},
                                      times_of(scenario, seed),
                                      scenario.apply},
                                     hooks);
@@ -172,7 +174,7 @@ TEST(SyncSimulator, RandomModesConserveMass) {
     const UpdateRule& rule = simulator.rule();
     EXPECT_EQ(rule.offered_mass(), rule.applied_mass() + rule.dropped_mass() + rule.waiting_mass());
     EXPECT_LE(applied, rule.applied_mass());  // those that are being applied are not yet counted
-    EXPECT_GT(applied, 0);
+    EXPECT_GT(applied, Mass{});
   }
 }
 
@@ -180,7 +182,7 @@ TEST(SyncSimulator, EqualSeedsGiveEqualFigures) {
   const SyncScenario& scenario = *find_sync_scenario("random");
   const SyncMode mode = sync_mode_from_text("grace:4:12ms").value();
   const auto figure = [&](uint64_t seed) {
-    return simulate_sync({{mode, 8, 1, 0, {}}, times_of(scenario, seed), scenario.apply},
+    return simulate_sync({{mode, 8, 1, {}, {}}, times_of(scenario, seed), scenario.apply},
                          {80, {}, 2000, 0, {}})
         .value()
         .gradients_per_second;
@@ -190,7 +192,7 @@ TEST(SyncSimulator, EqualSeedsGiveEqualFigures) {
 }
 
 TEST(SyncSimulator, NoLimitIsRefused) {
-  const auto measure = simulate_sync({{SyncMode{}, 2, 1, 0, {}}, constant({1, 1}), {}}, {});
+  const auto measure = simulate_sync({{SyncMode{}, 2, 1, {}, {}}, constant({1, 1}), {}}, {});
   ASSERT_FALSE(measure.ok());
   EXPECT_EQ(measure.error().message,
             "a simulation of a sync mode needs a limit: offers, updates or time");
