@@ -40,7 +40,7 @@ struct Sampler {
       return static_cast<int64_t>(static_cast<Wide>(index) * static_cast<uint64_t>(count) /
                                   static_cast<uint64_t>(held_out_rows));
     }
-    const uint64_t bits = mix(mix(seed, what), static_cast<uint64_t>(draw.step),
+    const uint64_t bits = mix(mix(seed, what), static_cast<uint64_t>(draw.iteration.value),
                               static_cast<uint64_t>(draw.micro), static_cast<uint64_t>(row));
     return static_cast<int64_t>(static_cast<Wide>(bits) * static_cast<uint64_t>(count) >> 64);
   }

@@ -1,5 +1,6 @@
 // What the model learns from: bytes of text, classes of files, or tables of numbers. The rows of a
-// micro-batch are a function of (seed, step, micro-batch, row), the same on every worker.
+// micro-batch are a function of (seed, iteration, micro-batch, row), the same on every worker. The
+// iteration is the replica's: in synchronous training the step.
 #pragma once
 
 #include <cstdint>
@@ -7,16 +8,17 @@
 
 #include "base/result.h"
 #include "engine/boundary.h"
+#include "ir/version.h"
 #include "world/job.h"
 #include "world/parameters.h"
 
 namespace tenuto {
 
-// Names the rows of one micro-batch: of a training step, or of the held-out pass (then `micro` is
-// counted from 0 and the rows are the same every time).
+// Names the rows of one micro-batch: of an iteration of the replica, or of the held-out pass (then
+// `micro` is counted from 0 and the rows are the same every time).
 struct Draw {
   bool held_out = false;
-  int64_t step = 0;
+  Iteration iteration;
   int32_t micro = 0;
 };
 

@@ -65,8 +65,8 @@ void fill_mask(float* mask, uint32_t count, float scale, uint32_t threshold, uin
 
 }  // namespace
 
-uint64_t dropout_key(int64_t seed, int64_t step, int32_t micro) {
-  return mix(static_cast<uint64_t>(seed), kDropoutKey, static_cast<uint64_t>(step),
+uint64_t dropout_key(int64_t seed, Iteration iteration, int32_t micro) {
+  return mix(static_cast<uint64_t>(seed), kDropoutKey, static_cast<uint64_t>(iteration.value),
              static_cast<uint64_t>(micro));
 }
 

@@ -5,10 +5,12 @@
 
 #include <cstdint>
 
+#include "ir/version.h"
+
 namespace tenuto {
 
-// The key of all dropout masks of one micro-batch.
-uint64_t dropout_key(int64_t seed, int64_t step, int32_t micro);
+// The key of all dropout masks of one micro-batch of an iteration of the replica.
+uint64_t dropout_key(int64_t seed, Iteration iteration, int32_t micro);
 
 // The mask of dropout: 0 with `probability`, else 1 / (1 - probability), a function of the key and
 // the element's index alone. The same on every device.

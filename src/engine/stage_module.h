@@ -17,7 +17,7 @@ namespace tenuto {
 // The settings of one pass of one micro-batch.
 struct Pass {
   bool training = false;
-  uint64_t dropout_key = 0;  // of (seed, step, micro); see dropout_key
+  uint64_t dropout_key = 0;  // of (seed, iteration, micro); see dropout_key
   // Where linear layers leave their weight gradients to be computed later; null: the backward
   // computes them at once.
   DeferredWork* deferred = nullptr;

@@ -145,13 +145,13 @@ Status StageEngine::run(const Op& op) {
 }
 
 Pass StageEngine::pass_of(const Op& op, bool keep, LateWork* late) const {
-  return {keep, dropout_key(job_.seed, account_.step(), op.micro.value),
+  return {keep, dropout_key(job_.seed, iteration(), op.micro.value),
           late != nullptr ? &late->products : nullptr};
 }
 
 Draw StageEngine::draw_of(const Op& op) const {
   const bool held_out = op.kind == OpKind::Evaluate;
-  return {held_out, account_.step(), held_out ? op.micro.value - micro_count_ : op.micro.value};
+  return {held_out, iteration(), held_out ? op.micro.value - micro_count_ : op.micro.value};
 }
 
 Tensors StageEngine::on_device(Tensors tensors) const {

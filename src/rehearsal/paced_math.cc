@@ -16,10 +16,10 @@ size_t next(size_t i, size_t count) { return i + 1 == count ? 0 : i + 1; }
 
 }  // namespace
 
-std::vector<float> paced_input(int64_t step, MicroId micro, int64_t count) {
+std::vector<float> paced_input(Iteration iteration, MicroId micro, int64_t count) {
   std::vector<float> x(static_cast<size_t>(count));
   for (int64_t i = 0; i < count; ++i) {
-    const int64_t number = (int64_t{micro.value} * 7 + i * 3 + step) % 11 - 5;
+    const int64_t number = (int64_t{micro.value} * 7 + i * 3 + iteration.value) % 11 - 5;
     x[static_cast<size_t>(i)] = static_cast<float>(number);
   }
   return x;

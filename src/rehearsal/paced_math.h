@@ -13,14 +13,15 @@
 #include <vector>
 
 #include "base/id.h"
+#include "ir/version.h"
 
 namespace tenuto {
 
 // Elements of a message that carry numbers, at most; the rest of a large message is ballast.
 inline constexpr int64_t kPacedLive = 64;
 
-// What stage 0 reads for a micro-batch of a step: whole numbers from -5 to 5.
-std::vector<float> paced_input(int64_t step, MicroId micro, int64_t count);
+// What stage 0 reads for a micro-batch of an iteration: whole numbers from -5 to 5.
+std::vector<float> paced_input(Iteration iteration, MicroId micro, int64_t count);
 // The first weights of a stage: whole numbers from -2 to 2.
 std::vector<float> paced_weights(int64_t seed, StageId stage, int64_t count);
 // y from x; equal sizes.

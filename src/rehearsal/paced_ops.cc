@@ -130,7 +130,7 @@ Status PacedStage::compute_forward(PacedWork& work) {
   if (work.input == nullptr) {
     const auto count =
         std::min<int64_t>(static_cast<int64_t>(common_->elements - kLabel), kPacedLive);
-    stash.x = paced_input(account_.step(), micro, count);
+    stash.x = paced_input(iteration(), micro, count);
   } else {
     const StageId before{stage_.value - 1};
     const Value whose{ValueKind::Activation, -1, before, micro};

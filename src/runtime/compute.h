@@ -38,8 +38,9 @@ class StageCompute {
  public:
   virtual ~StageCompute() = default;
   // Begins step `step` (version `step` of the parameters is here): sums are zero, no value is
-  // stored. The step is void from its start if the StepAhead before it left the parameters as they
-  // were, or if a Validate that ran ahead of the step has changed them.
+  // stored. Data and dropout are those of the replica's iteration `step`. The step is void from its
+  // start if the StepAhead before it left the parameters as they were, or if a Validate that ran
+  // ahead of the step has changed them.
   //
   // Returns: the moment on the virtual clock before which no op starts; zero on a real clock
   virtual Result<Duration> begin(int64_t step) = 0;

@@ -15,6 +15,7 @@
 #include "base/text.h"
 #include "ir/plan.h"
 #include "ir/text.h"
+#include "ir/version.h"
 #include "runtime/ahead.h"
 #include "runtime/device.h"
 #include "runtime/step_account.h"
@@ -157,6 +158,9 @@ class StageDevice : public Face {
     outcome.learning_rate = rate;
     outcome.finite = norm.skip == 0;
   }
+  // The replica's iteration that runs, which data and dropout follow: in synchronous training the
+  // step.
+  Iteration iteration() const { return {account_.step()}; }
   bool first_stage() const { return stage_.value == 0; }
   bool last_stage() const { return stage_.value == stage_count_ - 1; }
 

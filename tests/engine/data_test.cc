@@ -56,25 +56,26 @@ class DataTest : public testing::Test {
   Job job_;
 };
 
-TEST_F(DataTest, RowsAreAFunctionOfStepAndMicro) {
+TEST_F(DataTest, RowsAreAFunctionOfIterationAndMicro) {
   std::string text;
   for (int i = 0; i < 1000; ++i) text += cat(i, " ");
   write("numbers.txt", text);
   const auto data = open_data(job_), again = open_data(job_);
   ASSERT_TRUE(data.ok() && again.ok());
   std::set<std::vector<int64_t>> seen;
-  for (int64_t step = 0; step < 5; ++step) {
+  for (int64_t iteration = 0; iteration < 5; ++iteration) {
     for (int32_t micro = 4; micro-- > 0;) {
-      const auto rows = inputs(*data.value(), {false, step, micro});
-      EXPECT_EQ(rows, inputs(*again.value(), {false, step, micro}));
+      const auto rows = inputs(*data.value(), {false, {iteration}, micro});
+      EXPECT_EQ(rows, inputs(*again.value(), {false, {iteration}, micro}));
       seen.insert(rows);
     }
   }
   EXPECT_EQ(seen.size(), 20U);
-  EXPECT_EQ(inputs(*data.value(), {true, 0, 1}), inputs(*data.value(), {true, 9, 1}));
-  EXPECT_NE(inputs(*data.value(), {true, 0, 1}), inputs(*data.value(), {true, 0, 0}));
+  EXPECT_EQ(inputs(*data.value(), {true, {0}, 1}), inputs(*data.value(), {true, {9}, 1}));
+  EXPECT_NE(inputs(*data.value(), {true, {0}, 1}), inputs(*data.value(), {true, {0}, 0}));
   job_.seed = 2;
-  EXPECT_NE(inputs(*open_data(job_).value(), {false, 0, 0}), inputs(*data.value(), {false, 0, 0}));
+  EXPECT_NE(inputs(*open_data(job_).value(), {false, {0}, 0}),
+            inputs(*data.value(), {false, {0}, 0}));
 }
 
 TEST_F(DataTest, TargetsAreTheNextBytesAndTheHeldOutPartIsApart) {
@@ -84,10 +85,11 @@ TEST_F(DataTest, TargetsAreTheNextBytesAndTheHeldOutPartIsApart) {
   const auto data = open_data(job_);
   ASSERT_TRUE(data.ok());
   for (int64_t step = 0; step < 50; ++step) {
-    EXPECT_EQ(inputs(*data.value(), {false, step, 0}), std::vector<int64_t>(24, 'a'));
-    EXPECT_EQ(targets(*data.value(), {false, step, 0}), std::vector<int64_t>(24, 'a'));
+    EXPECT_EQ(inputs(*data.value(), {false, {step}, 0}), std::vector<int64_t>(24, 'a'));
+    EXPECT_EQ(targets(*data.value(), {false, {step}, 0}), std::vector<int64_t>(24, 'a'));
   }
-  const auto in = inputs(*data.value(), {true, 0, 1}), out = targets(*data.value(), {true, 0, 1});
+  const auto in = inputs(*data.value(), {true, {0}, 1});
+  const auto out = targets(*data.value(), {true, {0}, 1});
   ASSERT_EQ(in.size(), 24U);
   ASSERT_EQ(out.size(), 24U);
   for (size_t i = 0; i < in.size(); ++i) {
@@ -106,7 +108,7 @@ TEST_F(DataTest, FoldersGiveTextFilesByPathWithoutLinks) {
   const auto data = open_data(job_);
   ASSERT_TRUE(data.ok()) << data.error().message;
   for (int64_t step = 0; step < 20; ++step) {
-    for (const int64_t byte : inputs(*data.value(), {false, step, 0})) {
+    for (const int64_t byte : inputs(*data.value(), {false, {step}, 0})) {
       EXPECT_TRUE(byte == 'a' || byte == 'b');
     }
   }
@@ -138,7 +140,7 @@ TEST_F(DataTest, ClassesAreFilesAndFeaturesTheirBytes) {
   EXPECT_EQ(data.value()->extent().classes, 2);
   std::set<int64_t> seen;
   for (int64_t step = 0; step < 10; ++step) {
-    const Draw draw{step % 2 == 1, step, 0};
+    const Draw draw{step % 2 == 1, {step}, 0};
     const auto features = values<float>(data.value()->inputs(draw));
     const auto classes = targets(*data.value(), draw);
     ASSERT_EQ(features.size(), 3U * 256);
@@ -164,8 +166,8 @@ TEST_F(DataTest, TablesAreScaledAndCheckedLineByLine) {
   ASSERT_TRUE(data.ok()) << data.error().message;
   EXPECT_EQ(data.value()->extent().features, 2);
   EXPECT_EQ(data.value()->extent().classes, 3);
-  const auto features = values<float>(data.value()->inputs({false, 0, 0}));
-  const auto classes = targets(*data.value(), {false, 0, 0});
+  const auto features = values<float>(data.value()->inputs({false, {0}, 0}));
+  const auto classes = targets(*data.value(), {false, {0}, 0});
   ASSERT_EQ(features.size(), 3U * 2);
   ASSERT_EQ(classes.size(), 3U);
   for (size_t row = 0; row < 3; ++row) {

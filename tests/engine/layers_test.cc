@@ -35,7 +35,8 @@ at::Tensor gradients(const Job& job, bool split, bool late) {
   for (size_t micro = 0; micro < 3; ++micro) {
     const at::Tensor bytes = at::randint(256, {2, 20}, at::kLong);
     const at::Tensor targets = at::randint(256, {2, 20}, at::kLong);
-    Pass pass{true, dropout_key(1, 0, static_cast<int32_t>(micro)), split ? &work[micro] : nullptr};
+    Pass pass{true, dropout_key(1, {0}, static_cast<int32_t>(micro)),
+              split ? &work[micro] : nullptr};
     torch::autograd::backward({module->loss(module->forward({bytes}, pass), {targets})}, {});
     EXPECT_EQ(work[micro].size(), split ? 9U : 0U);  // 4 in each block and the head
     if (split && !late) drain(work[micro], scratch);
@@ -82,7 +83,7 @@ TEST(Dropout, MaskIsAFunctionOfItsKey) {
   EXPECT_TRUE(at::equal(one, dropout_mask({7, 33}, 0.3, 12345, at::kCPU)));
   EXPECT_FALSE(at::equal(one, dropout_mask({7, 33}, 0.3, 12346, at::kCPU)));
   EXPECT_FALSE(at::equal(one, dropout_mask({7, 33}, 0.3, 12345 + (1ULL << 32), at::kCPU)));
-  EXPECT_NE(dropout_key(1, 2, 3), dropout_key(1, 3, 2));
+  EXPECT_NE(dropout_key(1, {2}, 3), dropout_key(1, {3}, 2));
 }
 
 TEST(Dropout, EveryDeviceMakesTheSameMask) {

@@ -151,7 +151,7 @@ class StageModuleTest : public ToyTest {
     for (int64_t step = 0; step < 3; ++step) {
       weights.clear_gradients();
       for (int32_t micro = 0; micro < 4; ++micro) {
-        torch::autograd::backward({loss_of({false, step, micro})}, {});
+        torch::autograd::backward({loss_of({false, {step}, micro})}, {});
       }
       at::Tensor totals = weights.totals();
       totals.copy_(weights.gradients());
@@ -161,7 +161,7 @@ class StageModuleTest : public ToyTest {
       weights.update(job_.optimizer, learning_rate(job_.optimizer, step, job_.steps),
                      clip_factor(norm.norm, job_.optimizer.clip));
     }
-    loss_of({true, 3, 0});
+    loss_of({true, {3}, 0});
     const std::string path = place("whole");
     EXPECT_TRUE(weights.save(path, 3).ok());
     return read(trained, {path});

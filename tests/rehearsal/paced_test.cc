@@ -154,7 +154,7 @@ class TiedRun {
 
   void add_micro(MicroId micro, std::vector<std::vector<float>>& sums) const {
     const int64_t live = std::min<int64_t>(job_.device.message_bytes / 4 - 4, kPacedLive);
-    std::vector<std::vector<float>> values{paced_input(step_, micro, live)};
+    std::vector<std::vector<float>> values{paced_input({step_}, micro, live)};
     for (const std::vector<float>& weights : weights_) {
       std::vector<float> y(static_cast<size_t>(live));
       paced_forward(weights, values.back(), y);

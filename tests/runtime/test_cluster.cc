@@ -276,7 +276,7 @@ PlainLoop::PlainLoop(const Job& job, const PacedOptions& options) : job_(job), o
 
 // Returns the input of every stage, then the output of the last.
 std::vector<std::vector<float>> PlainLoop::forward(MicroId micro) const {
-  std::vector<std::vector<float>> values{paced_input(step_, micro, live_)};
+  std::vector<std::vector<float>> values{paced_input({step_}, micro, live_)};
   for (const std::vector<float>& weights : weights_) {
     std::vector<float> y(static_cast<size_t>(live_));
     paced_forward(weights, values.back(), y);

@@ -154,7 +154,7 @@ struct Batch {
 };
 
 Batch batch_of(const Data& data, int64_t step, int32_t micro, torch::Device place) {
-  const Draw draw{false, step, micro};
+  const Draw draw{false, {step}, micro};
   return {data.inputs(draw)[0].to(place), data.targets(draw)[0].to(place)};
 }
 
@@ -282,7 +282,7 @@ void PlainRun::State::clear() {
 double PlainRun::State::backward(int32_t micro) {
   const Batch batch = batch_of(*data, next, micro, place);
   const torch::Tensor loss =
-      model.forward(batch.inputs, batch.targets, dropout_key(job.seed, next, micro));
+      model.forward(batch.inputs, batch.targets, dropout_key(job.seed, {next}, micro));
   const auto value = loss.item<double>();
   if (perturbation.seed != 0) {
     backward_with_magnitudes(model, loss, magnitudes);
