@@ -18,6 +18,7 @@
 #include "base/clock.h"
 #include "base/file.h"
 #include "base/text.h"
+#include "control/commit.h"
 #include "control/join.h"
 #include "control/recover.h"
 #include "control/replan.h"
@@ -214,9 +215,10 @@ Status Coordinator::take_up_run(const Facts& facts, Rules rules) {
   if (!figures.ok()) return figures.error();
   input_.progress->take_up(figures.value());
   state_ = take_up(rules, facts, {present.value(), previous.value()}, monotonic_clock().now());
-  announcer_.take_up(facts.committed);
-  say("coordinator", facts.committed,
-      cat("a new coordinator continues the run in step ", facts.committed, ", term ", rules.term));
+  const int64_t step = open_step(state_);
+  announcer_.take_up(step);
+  say("coordinator", step,
+      cat("a new coordinator continues the run in step ", step, ", term ", rules.term));
   return ok();
 }
 
@@ -275,7 +277,7 @@ void Coordinator::start_again() {
     if (now == Situation::Salvaging || now == Situation::Ended) continue;
     launcher_.send({.kind = Notice::Kind::Start, .worker = worker.value}, true);
     const bool again = has_come(state_.members[static_cast<size_t>(worker.value)]);
-    say("join", state_.committed, cat("worker ", worker, " is started", again ? " again" : ""));
+    say("join", open_step(state_), cat("worker ", worker, " is started", again ? " again" : ""));
   }
 }
 
@@ -317,13 +319,13 @@ void Coordinator::inject_death(const Question& question, const Request& request)
                   .worker = worker.value,
                   .number = request.number},
                  true);
-  say("fault", state_.committed, cat("requested: ", describe(request.fault)));
-  server_->answer(question.id, cat(question.text, ": done in step ", state_.committed), "");
+  say("fault", open_step(state_), cat("requested: ", describe(request.fault)));
+  server_->answer(question.id, cat(question.text, ": done in step ", open_step(state_)), "");
 }
 
 void Coordinator::inject_own_death(const Question& question, const Request& request) {
-  say("fault", state_.committed, cat("requested: ", describe(request.fault)));
-  server_->answer(question.id, cat(question.text, ": done in step ", state_.committed), "");
+  say("fault", open_step(state_), cat("requested: ", describe(request.fault)));
+  server_->answer(question.id, cat(question.text, ": done in step ", open_step(state_)), "");
   own_end_ = {request.number, monotonic_clock().now() + kLastWord};
 }
 
@@ -435,7 +437,7 @@ bool Coordinator::write_down(const std::function<bool(const Status&)>& check) {
 void Coordinator::die_if_due(const Decision& decision, bool begins) {
   for (const Fault& fault : input_.job->faults) {
     if (!is_of_coordinator(fault)) continue;
-    bool due = begins && fault.at_step == state_.committed;
+    bool due = begins && fault.at_step == open_step(state_);
     for (const StepRecord& step : decision.steps) due = due || fault.at_step == step.step + 1;
     if (!due || fault.at_step >= input_.job->steps) continue;
     say("fault", fault.at_step,
@@ -451,7 +453,7 @@ Status Coordinator::write_plan() const {
 }
 
 void Coordinator::tell_faults() {
-  for (const FaultNews& news : announcer_.advance(state_.committed, state_.faults)) {
+  for (const FaultNews& news : announcer_.advance(open_step(state_), state_.faults)) {
     say("fault", news.step, news.sentence);
     if (news.starts.empty()) continue;
     Fault start;
@@ -529,7 +531,7 @@ void Coordinator::write_event(const EarlyEvent& event) {
 }
 
 void Coordinator::note(const std::string& kind, const std::string& sentence) {
-  write_event({kind, state_.epoch, state_.committed, sentence});
+  write_event({kind, state_.epoch, open_step(state_), sentence});
 }
 
 // Writes an event for the record, and shows it to the user.

@@ -6,33 +6,31 @@
 
 namespace tenuto {
 
-void FaultAnnouncer::look(const Fault& fault, int64_t committed,
-                          std::vector<FaultNews>& news) const {
+void FaultAnnouncer::look(const Fault& fault, int64_t open, std::vector<FaultNews>& news) const {
   const bool first = told_ < 0;
   const bool begins =
-      first ? in_force(fault, committed) : told_ < fault.at_step && fault.at_step <= committed;
+      first ? in_force(fault, open) : told_ < fault.at_step && fault.at_step <= open;
   if (begins && fault.at_step < steps_) {
     news.push_back({fault.at_step,
                     cat("injected fault: ", lasts(fault) ? "from" : "in", " step ", fault.at_step,
                         lasts(fault) ? " on " : " ", describe(fault)),
                     fault.kind == "start" ? fault.worker : std::string()});
   }
-  const bool ends = !first && told_ < fault.until_step && fault.until_step <= committed;
+  const bool ends = !first && told_ < fault.until_step && fault.until_step <= open;
   if (ends && fault.until_step < steps_) {
     news.push_back({fault.until_step,
                     cat("injected fault ends at step ", fault.until_step, ": ", describe(fault))});
   }
 }
 
-std::vector<FaultNews> FaultAnnouncer::advance(int64_t committed,
-                                               const std::vector<Fault>& wanted) {
+std::vector<FaultNews> FaultAnnouncer::advance(int64_t open, const std::vector<Fault>& wanted) {
   std::vector<FaultNews> news;
-  for (const Fault& fault : faults_) look(fault, committed, news);
-  for (const Fault& fault : wanted) look(fault, committed, news);
+  for (const Fault& fault : faults_) look(fault, open, news);
+  for (const Fault& fault : wanted) look(fault, open, news);
   std::stable_sort(news.begin(), news.end(), [](const FaultNews& left, const FaultNews& right) {
     return left.step < right.step;
   });
-  told_ = std::max(told_, committed);
+  told_ = std::max(told_, open);
   return news;
 }
 

@@ -24,14 +24,14 @@ class FaultAnnouncer {
   FaultAnnouncer(const std::vector<Fault>& faults, int64_t steps)
       : faults_(faults), steps_(steps) {}
   // A previous coordinator has announced all that begins or ends up to this step.
-  void take_up(int64_t committed) { told_ = committed; }
-  // The new announcements when `committed` is the next step to be run, in the order of the steps.
+  void take_up(int64_t step) { told_ = step; }
+  // The new announcements when `open` is the next step to be run, in the order of the steps.
   // `wanted`: faults requested of the live run. Faults that were over before the first call are
   // never announced.
-  std::vector<FaultNews> advance(int64_t committed, const std::vector<Fault>& wanted = {});
+  std::vector<FaultNews> advance(int64_t open, const std::vector<Fault>& wanted = {});
 
  private:
-  void look(const Fault& fault, int64_t committed, std::vector<FaultNews>& news) const;
+  void look(const Fault& fault, int64_t open, std::vector<FaultNews>& news) const;
 
   const std::vector<Fault>& faults_;
   int64_t steps_;

@@ -7,6 +7,7 @@
 #include <string_view>
 
 #include "base/text.h"
+#include "control/commit.h"
 #include "control/replan.h"
 #include "world/fault.h"
 
@@ -167,7 +168,7 @@ std::string answer_of(const Request& request, const State& after) {
   for (const Fault& fault : after.faults) {
     const bool begins = !ends_slowness(request.fault) && fault.until_step < 0;
     const int64_t step = begins ? fault.at_step : fault.until_step;
-    if (concern_one_thing(fault, request.fault) && step > after.committed) {
+    if (concern_one_thing(fault, request.fault) && step > open_step(after)) {
       return lasts(fault) ? cat("from step ", step, " on") : cat("in step ", step);
     }
   }

@@ -4,6 +4,7 @@
 #include <nlohmann/json.hpp>
 #include <utility>
 
+#include "control/commit.h"
 #include "control/join.h"
 
 namespace tenuto {
@@ -75,7 +76,7 @@ std::string status_text(const State& state) {
   const auto members = std::count_if(state.members.begin(), state.members.end(),
                                      [](const Member& member) { return member.alive; });
   const Json json = {{"situation", name_of(state.situation)},
-                     {"step", state.committed},
+                     {"step", open_step(state)},
                      {"steps", state.rules.steps},
                      {"epoch", state.epoch},
                      {"members", members},
