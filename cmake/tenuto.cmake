@@ -90,6 +90,9 @@ endfunction()
 function(tenuto_proto target folder proto)
   find_package(Protobuf REQUIRED)
   find_package(PkgConfig REQUIRED)
+  # pkgconf follows each path through the requirements of gRPC, which are many thousands and take it
+  # a second for each question of CMake's; no library is further away than this.
+  set(ENV{PKG_CONFIG_MAXIMUM_TRAVERSE_DEPTH} 6)
   pkg_check_modules(GRPCPP REQUIRED IMPORTED_TARGET GLOBAL grpc++)
   # Not protobuf::libprotobuf: torch's package defines an empty target of that name.
   pkg_check_modules(PROTOBUF REQUIRED IMPORTED_TARGET GLOBAL protobuf)
