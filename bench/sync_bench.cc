@@ -8,6 +8,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -16,6 +17,7 @@
 #include "sync/choose.h"
 #include "sync/heuristic.h"
 #include "sync/trial.h"
+#include "sync/trial_step.h"
 
 namespace tenuto {
 namespace {
@@ -24,7 +26,9 @@ struct Asked {
   int seeds = 20;
   uint64_t first_seed = 100;
   std::vector<std::string> scenarios, modes;
-  double kappa = 0.3, rate = 1.2;
+  std::string optimizer;  // empty = the scenario's
+  std::optional<double> rate;
+  double kappa = 0.3, clip = 0;
   bool json = false;
 };
 
@@ -73,9 +77,11 @@ Cell measure(const Asked& asked, const SyncScenario& scenario, const std::string
   for (int i = 0; i < asked.seeds; ++i) {
     TrialSetting setting;
     setting.scenario = scenario;
+    setting.scenario.optimizer = find_trial_optimizer(asked.optimizer).value_or(scenario.optimizer);
     setting.seed = asked.first_seed + static_cast<uint64_t>(i);
     setting.kappa = asked.kappa;
     setting.rate = asked.rate;
+    setting.clip = asked.clip;
     if (mode == "look-ahead") {
       setting.policy = SyncPolicy::LookAhead;
     } else if (mode == "heuristic") {
@@ -203,7 +209,16 @@ int main(int count, char** words) {
                  "only these modes, for 8 replicas, and look-ahead, heuristic (all)")
       ->delimiter(';');
   app.add_option("--kappa", asked.kappa, "of the look-ahead (0.3)");
-  app.add_option("--rate", asked.rate, "learning rate (1.2)");
+  app.add_option("--optimizer", asked.optimizer, "sgd, momentum, nesterov or adamw (sgd)")
+      ->check([](const std::string& name) {
+        return tenuto::find_trial_optimizer(name)
+                   ? std::string()
+                   : tenuto::cat("there is no optimizer '", name, "'");
+      });
+  app.add_option("--rate", asked.rate,
+                 "learning rate (sgd: 1.2, momentum and nesterov: 0.15, adamw: 0.01)");
+  app.add_option("--clip", asked.clip, "longest mean gradient of an update, 0 = any (0)")
+      ->check(CLI::NonNegativeNumber);
   app.add_flag("--json", asked.json, "one JSON object");
   CLI11_PARSE(app, count, words);
   return tenuto::run(asked);

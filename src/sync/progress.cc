@@ -1,7 +1,6 @@
 #include "sync/progress.h"
 
 #include <algorithm>
-#include <cmath>
 
 namespace tenuto {
 
@@ -18,12 +17,6 @@ double kappa_of(const LossDrop& fresh, const LossDrop& old, int32_t replicas) {
   if (ratio <= 1) return 0;
   if (denominator <= 0) return kMostKappa;
   return std::min(kMostKappa, (ratio - 1) / denominator);
-}
-
-double rate_of_mass(Mass mass, Mass full) { return share_of(mass, full); }
-
-double decay_of_mass(double beta, Mass mass, Mass full) {
-  return mass == full ? beta : std::pow(beta, rate_of_mass(mass, full));
 }
 
 }  // namespace tenuto

@@ -10,8 +10,6 @@
 
 #include <cstdint>
 
-#include "ir/mass.h"
-
 namespace tenuto {
 
 // What kappa is taken for until it is measured: plain SGD, and momentum or Adam.
@@ -32,13 +30,5 @@ struct LossDrop {
 // The kappa at which both modes would need the same number of gradients of age zero for the same
 // progress, between 0 and kMostKappa. `old` has the higher age; both drops are above 0.
 double kappa_of(const LossDrop& fresh, const LossDrop& old, int32_t replicas);
-
-// How much a plain SGD step moves by an update of this mass: the learning rate's share.
-//
-// `full` is the mass of one iteration of all replicas.
-double rate_of_mass(Mass mass, Mass full);
-
-// What is kept of a moment, with factor beta per full mass, over an update of this mass.
-double decay_of_mass(double beta, Mass mass, Mass full);
 
 }  // namespace tenuto

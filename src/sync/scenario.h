@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "base/unit.h"
+#include "sync/trial_step.h"
 
 namespace tenuto {
 
@@ -48,6 +49,7 @@ struct SyncScenario {
   Duration apply{};                                      // of one update, one after the other
   std::vector<SlowPhase>
       phases;  // one after the other, again from the first; empty = nobody is slow
+  TrialOptimizer optimizer = TrialOptimizer::Sgd;  // what a trial trains with (sync/trial.h)
 };
 
 // The eight scenarios of the reference experiment, then the new ones.

@@ -9,6 +9,7 @@
 #include "sync/heuristic.h"
 #include "sync/progress.h"
 #include "sync/trial_model.h"
+#include "sync/trial_step.h"
 
 namespace tenuto {
 
@@ -19,10 +20,28 @@ constexpr Duration kDecisionEvery = std::chrono::seconds(1);
 constexpr double kCensored = 1.5;
 constexpr double kNoiseMemory = 0.95;  // of the mean squared gradients, per update
 
-double squared_norm(const std::vector<float>& vector) {
-  double sum = 0;
-  for (const float value : vector) sum += double{value} * double{value};
-  return sum;
+// Only a mode that stays in force may have local steps: no chooser knows them.
+int32_t local_steps_of(const TrialSetting& setting) {
+  return setting.policy == SyncPolicy::Fixed ? setting.mode.local_steps : 1;
+}
+
+double rate_of(const TrialSetting& setting) {
+  return setting.rate.value_or(usual_rate(setting.scenario.optimizer));
+}
+
+// What takes the gradients of replicas: the parameters' optimizer, or that of a replica's copy.
+StepSetting step_of_gradients(const TrialSetting& setting) {
+  StepSetting step;
+  step.optimizer = setting.scenario.optimizer;
+  step.rate = rate_of(setting);
+  step.clip = setting.clip;
+  return step;
+}
+
+// What takes the offers of replicas.
+StepSetting step_of_offers(const TrialSetting& setting) {
+  if (local_steps_of(setting) == 1) return step_of_gradients(setting);
+  return {TrialOptimizer::Nesterov, setting.mode.outer.rate, setting.mode.outer.momentum, 0};
 }
 
 // Estimates the gradient noise scale from the gradients of single replicas and of their mean.
@@ -56,8 +75,12 @@ class Trial {
       : setting_(setting),
         model_(setting.seed, setting.scenario.replicas),
         parameters_(model_.initial()),
+        step_(step_of_offers(setting), parameters_.size()),
         samples_(static_cast<size_t>(setting.scenario.replicas)),
-        under_way_(samples_.size()) {}
+        under_way_(samples_.size()) {
+    if (local_steps_of(setting) == 1) return;
+    local_.assign(samples_.size(), TrialStep(step_of_gradients(setting), parameters_.size()));
+  }
 
   Result<TrialResult> run() {
     const SyncScenario& scenario = setting_.scenario;
@@ -65,9 +88,6 @@ class Trial {
     auto mode = form(setting_.mode, means, setting_.batch);
     if (!mode.ok()) return mode.error();
     SyncMode first = std::move(mode).value();
-    if (first.local_steps != 1) {
-      return invalid(cat("sync mode ", to_text(first), ": expected no local steps in a trial"));
-    }
     // Nothing is known yet: the window is that of replicas that are all equally fast.
     const std::vector<IterationTime> equal(samples_.size(), scenario.base);
     if (setting_.policy == SyncPolicy::LookAhead) first = first_mode(equal);
@@ -95,7 +115,7 @@ class Trial {
  private:
   // An iteration that a replica is in, or has just ended.
   struct UnderWay {
-    std::vector<float> gradient;  // the sum over its samples
+    std::vector<float> gradient;  // what it offers: the sum over its samples
     IterationTime time;
     Duration since{};
     double share = 1;
@@ -105,19 +125,37 @@ class Trial {
   void begun(const Release& release, const IterationTime& time) {
     const Offer& offer = release.offer;
     UnderWay& own = under_way_[static_cast<size_t>(offer.replica.value)];
-    own.gradient =
-        model_.gradient(parameters_, offer.replica.value, offer.iteration.value, offer.mass.micros)
-            .sum;
+    own.gradient = release.local_steps == 1
+                       ? model_
+                             .gradient(parameters_, offer.replica.value, offer.iteration.value,
+                                       offer.mass.micros)
+                             .sum
+                       : change_of(release);
     own.time = time;
     own.since = simulator_->now();
     own.share = share_of(offer.mass, {setting_.batch});
     own.heard = false;
   }
 
+  // Takes the local steps, and returns how far they lead, for each sample as a gradient would.
+  std::vector<float> change_of(const Release& release) {
+    const Offer& offer = release.offer;
+    const Mass samples{offer.mass.micros / release.local_steps};
+    std::vector<float> change = parameters_;
+    for (int32_t i = 0; i < release.local_steps; ++i) {
+      const std::vector<float> sum =
+          model_.gradient(change, offer.replica.value, (offer.iteration + i).value, samples.micros)
+              .sum;
+      local_[static_cast<size_t>(offer.replica.value)].take(change, sum, samples, samples);
+    }
+    for (size_t i = 0; i < change.size(); ++i) {
+      change[i] = static_cast<float>(offer.mass.micros) * (parameters_[i] - change[i]);
+    }
+    return change;
+  }
+
   void applied(const Update& update) {
-    const double full =
-        static_cast<double>(setting_.batch) * static_cast<double>(setting_.scenario.replicas);
-    const auto step = static_cast<float>(setting_.rate / full);
+    const Mass full{setting_.batch * setting_.scenario.replicas * local_steps_of(setting_)};
     std::vector<float> sum(parameters_.size(), 0.0f);
     double single = 0;
     for (const Offer& member : update.members) {
@@ -126,7 +164,7 @@ class Trial {
       single += squared_norm(gradient) / (mass * mass);
       for (size_t i = 0; i < sum.size(); ++i) sum[i] += gradient[i];
     }
-    for (size_t i = 0; i < sum.size(); ++i) parameters_[i] -= step * sum[i];
+    step_.take(parameters_, sum, mass_of(update), full);
     applied_mass_ += mass_of(update);
     const auto mass = static_cast<double>(mass_of(update).micros);
     const auto count = std::ssize(update.members);
@@ -200,6 +238,8 @@ class Trial {
   const TrialSetting& setting_;
   TrialModel model_;
   std::vector<float> parameters_;
+  TrialStep step_;                // of the offers
+  std::vector<TrialStep> local_;  // of each replica's local steps
   std::vector<TimeSamples> samples_;
   std::vector<UnderWay> under_way_;
   SyncSimulator* simulator_ = nullptr;  // while run() is active
@@ -232,9 +272,13 @@ std::vector<IterationTime> mean_times(const SyncScenario& scenario, uint64_t see
 }
 
 Result<TrialResult> run_trial(const TrialSetting& setting) {
-  if (setting.batch < 1 || !(setting.rate > 0)) {
+  if (setting.batch < 1 || !(rate_of(setting) > 0)) {
     return invalid(cat("a trial needs a batch and a rate above 0, found ", setting.batch, " and ",
-                       setting.rate));
+                       rate_of(setting)));
+  }
+  if (local_steps_of(setting) > kMostTrialSteps) {
+    return invalid(cat("sync mode ", to_text(setting.mode), ": expected at most ", kMostTrialSteps,
+                       " local steps in a trial"));
   }
   // Each replica has samples of its own.
   constexpr int32_t kMost = 16'000;

@@ -1,6 +1,10 @@
 // A trial of a sync mode: a small network is trained on the virtual clock until it reaches an
 // accuracy, with the mode fixed or chosen on the way. It shows what look-ahead and model of
 // accuracy are worth; all gradients are computed from the parameters that their replica had read.
+//
+// The scenario says which optimizer trains. In a mode with local steps each replica has an
+// optimizer of its own, which takes every local step as one of full mass; their mean change is then
+// the gradient of the mode's outer step.
 #pragma once
 
 #include <cstdint>
@@ -19,14 +23,19 @@ enum class SyncPolicy : uint8_t {
   Published,  // choose_by_heuristic whenever the set of stragglers has changed
 };
 
+// The most local steps of a trial. All gradients of an offer are computed before the clock goes on,
+// so that the limit of a trial cannot end them.
+constexpr int32_t kMostTrialSteps = 1000;
+
 // One trial. The defaults are those of the reference experiment.
 struct TrialSetting {
   SyncScenario scenario;
   SyncPolicy policy = SyncPolicy::Fixed;
-  SyncMode mode;         // Fixed; formed from the scenario's mean times if it is not formed
-  uint64_t seed = 0;     // of data, parameters and times
-  int64_t batch = 16;    // samples of a replica's iteration
-  double rate = 1.2;     // of plain SGD; each update moves by its share of the full mass
+  SyncMode mode;               // Fixed; formed from the scenario's mean times if it is not formed
+  uint64_t seed = 0;           // of data, parameters and times
+  int64_t batch = 16;          // samples of a replica's iteration
+  std::optional<double> rate;  // of an update of full mass; none = the optimizer's usual_rate
+  double clip = 0;       // the longest mean gradient of an update or a local step; 0 = no clipping
   double target = 0.94;  // test accuracy, on two evaluations in succession
   Duration evaluation = from_milliseconds(250);  // between two of them
   Duration limit = from_milliseconds(90'000);    // the trial ends without reaching the target
@@ -45,8 +54,9 @@ struct TrialResult {
 // The mean iterations of the scenario's replicas over its phases and many draws.
 std::vector<IterationTime> mean_times(const SyncScenario& scenario, uint64_t seed);
 
-// Errors: those of form and UpdateRule::make; Invalid/Call  local steps, which a trial does not
-// make
+// Errors: those of form and UpdateRule::make; Invalid/Call  a batch, a rate, a number of replicas
+// or
+//         of local steps out of range
 Result<TrialResult> run_trial(const TrialSetting& setting);
 
 }  // namespace tenuto

@@ -4,7 +4,6 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <cmath>
 #include <numeric>
 
 #include "base/random.h"
@@ -133,13 +132,6 @@ TEST(Progress, KappaIsFoundAgain) {
   }
   EXPECT_EQ(kappa_of({3, 1.0}, {7, 1.2}, 8), 0);            // old gradients were worth more
   EXPECT_EQ(kappa_of({3, 1.0}, {7, 0.01}, 8), kMostKappa);  // or nothing
-}
-
-// Per mass: W updates of a W-th move as one of the whole, up to what the order of them changes.
-TEST(Progress, MassRule) {
-  EXPECT_EQ(rate_of_mass({16}, {128}), 0.125);
-  EXPECT_EQ(decay_of_mass(0.9, {128}, {128}), 0.9);
-  EXPECT_NEAR(std::pow(decay_of_mass(0.9, {16}, {128}), 8), 0.9, 1e-12);
 }
 
 }  // namespace

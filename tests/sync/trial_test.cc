@@ -8,6 +8,7 @@
 #include "base/random.h"
 #include "base/text.h"
 #include "sync/trial_model.h"
+#include "sync/trial_step.h"
 
 namespace tenuto {
 namespace {
@@ -81,12 +82,72 @@ TEST(Trial, IsTheSameTwice) {
   EXPECT_EQ(first.gradients, second.gradients);
 }
 
-TEST(Trial, LocalStepsAreRefused) {
+// Each optimizer reaches the target, and a mode with partial updates needs no other learning rate.
+TEST(Trial, EveryOptimizerTrainsByMass) {
+  for (const char* name : {"momentum", "nesterov", "adamw"}) {
+    TrialSetting setting;
+    setting.scenario = *find_sync_scenario("none");
+    setting.scenario.optimizer = find_trial_optimizer(name).value();
+    const auto synchronous = run_trial(setting);
+    setting.scenario.phases = find_sync_scenario("slow-link")->phases;
+    setting.mode = sync_mode_from_text("grace:4").value();
+    const auto partial = run_trial(setting);
+    ASSERT_TRUE(synchronous.ok() && partial.ok()) << name;
+    EXPECT_TRUE(synchronous.value().reached) << name << " " << synchronous.value().accuracy;
+    EXPECT_TRUE(partial.value().reached) << name << " " << partial.value().accuracy;
+    EXPECT_LT(partial.value().gradients, 2 * synchronous.value().gradients) << name;
+  }
+}
+
+TrialResult local_trial(const std::string& mode, double rate) {
   TrialSetting setting;
-  setting.scenario = sync_scenarios()[0];
-  setting.mode = sync_mode_from_text("synchronous+local:4").value();
+  setting.scenario = *find_sync_scenario("slow-link");
+  setting.mode = sync_mode_from_text(mode).value();
+  setting.rate = rate;
+  setting.evaluation = std::chrono::seconds(1);
+  setting.limit = std::chrono::seconds(300);  // low rates: a replica's own batch is small
+  const auto result = run_trial(setting);
+  EXPECT_TRUE(result.ok()) << result.error().message;
+  return result.value();
+}
+
+// Four local steps share one transfer: the slow replica offers 4 iterations in 4 x 80 + 320 ms, and
+// the seven others wait for it.
+TEST(Trial, LocalStepsShareATransfer) {
+  const TrialResult result = local_trial("synchronous+local:4", 0.3);
+  EXPECT_TRUE(result.reached) << result.accuracy;
+  EXPECT_NEAR(result.measure.gradients_per_second, 8 * 4 / 0.641, 3);
+}
+
+// An outer momentum of 0.5 moves twice as far in the end.
+TEST(Trial, TheOuterStepHasMomentum) {
+  const TrialResult plain = local_trial("synchronous+local:4", 0.15);
+  const TrialResult outer = local_trial("synchronous+local:4+outer:1,0.5", 0.15);
+  EXPECT_TRUE(outer.reached) << outer.accuracy;
+  EXPECT_LT(outer.gradients, plain.gradients);
+}
+
+TEST(Trial, LocalStepsHaveALimit) {
+  TrialSetting setting;
+  setting.scenario = *find_sync_scenario("none");
+  setting.scenario.replicas = 2;
+  setting.batch = 1;
+  setting.rate = 0.1;
+  setting.evaluation = setting.limit;
+  setting.mode = sync_mode_from_text("synchronous+local:1000").value();
+  ASSERT_TRUE(run_trial(setting).ok());
+  EXPECT_EQ(run_trial(setting).value().gradients, 2000);
+  setting.mode.local_steps = 1001;
   EXPECT_EQ(run_trial(setting).error().message,
-            "sync mode synchronous+local:4: expected no local steps in a trial");
+            "sync mode synchronous+local:1001: expected at most 1000 local steps in a trial");
+}
+
+TEST(Trial, RefusesWhatCannotTrain) {
+  TrialSetting setting;
+  setting.scenario = *find_sync_scenario("none");
+  setting.rate = 0;
+  EXPECT_EQ(run_trial(setting).error().message,
+            "a trial needs a batch and a rate above 0, found 16 and 0");
 }
 
 }  // namespace

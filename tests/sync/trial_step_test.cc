@@ -1,0 +1,105 @@
+// The optimizer of a trial: its names, its units, and its clipping.
+#include "sync/trial_step.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "base/random.h"
+
+namespace tenuto {
+namespace {
+
+constexpr size_t kSize = 17;
+constexpr TrialOptimizer kAll[] = {TrialOptimizer::Sgd, TrialOptimizer::Momentum,
+                                   TrialOptimizer::Nesterov, TrialOptimizer::AdamW};
+
+StepSetting setting_of(TrialOptimizer optimizer, double clip = 0) {
+  return {optimizer, usual_rate(optimizer), 0.9, clip};
+}
+
+std::vector<float> random_vector(Random& random) {
+  std::vector<float> values;
+  for (size_t i = 0; i < kSize; ++i) values.push_back(static_cast<float>(random.uniform() - 0.5));
+  return values;
+}
+
+std::vector<float> times(float factor, std::vector<float> values) {
+  for (float& value : values) value *= factor;
+  return values;
+}
+
+TEST(TrialStep, NamesAreReadBack) {
+  for (const TrialOptimizer optimizer : kAll) {
+    EXPECT_EQ(find_trial_optimizer(to_text(optimizer)), optimizer);
+  }
+  EXPECT_EQ(find_trial_optimizer("nesterov"), TrialOptimizer::Nesterov);
+  EXPECT_FALSE(find_trial_optimizer("adam"));
+  EXPECT_FALSE(find_trial_optimizer(""));
+}
+
+// Plain SGD subtracts rate / full of each sample's gradient, bit for bit, whatever the mass.
+TEST(TrialStep, SgdTakesSamples) {
+  Random random(1);
+  std::vector<float> plain = random_vector(random);
+  std::vector<float> parameters = plain;
+  TrialStep step(setting_of(TrialOptimizer::Sgd), kSize);
+  const auto rate = static_cast<float>(1.2 / 128);
+  for (int i = 0; i < 50; ++i) {
+    const std::vector<float> sum = random_vector(random);
+    const int64_t mass = 1 + random.below(128);
+    for (size_t k = 0; k < kSize; ++k) plain[k] -= rate * sum[k];
+    step.take(parameters, sum, {mass}, {128});
+    ASSERT_EQ(parameters, plain) << i;
+  }
+}
+
+// Two samples that have the same gradient are as good as one when the full mass is twice as large:
+// bit for bit, since all factors are powers of two.
+TEST(TrialStep, TheUnitOfMassDoesNotMatter) {
+  for (const TrialOptimizer optimizer : kAll) {
+    Random random(2);
+    std::vector<float> one = random_vector(random);
+    std::vector<float> two = one;
+    TrialStep first(setting_of(optimizer, 0.5), kSize), second(setting_of(optimizer, 0.5), kSize);
+    for (int i = 0; i < 50; ++i) {
+      const std::vector<float> sum = random_vector(random);
+      const int64_t mass = 1 + random.below(8);
+      first.take(one, sum, {mass}, {8});
+      second.take(two, times(2, sum), {2 * mass}, {16});
+      ASSERT_EQ(one, two) << to_text(optimizer) << " " << i;
+    }
+  }
+}
+
+// A gradient that is too long is taken as one of the longest length in the same direction.
+TEST(TrialStep, LongGradientsAreClipped) {
+  for (const TrialOptimizer optimizer : kAll) {
+    Random random(3);
+    const std::vector<float> start = random_vector(random);
+    std::vector<float> clipped = start, plain = start, unclipped = start;
+    TrialStep with(setting_of(optimizer, 0.25), kSize), without(setting_of(optimizer), kSize);
+    TrialStep never(setting_of(optimizer), kSize);
+    for (int i = 0; i < 20; ++i) {
+      const std::vector<float> sum = random_vector(random);
+      const int64_t mass = 1 + random.below(8);
+      const double norm = std::sqrt(squared_norm(sum)) / static_cast<double>(mass);
+      const auto down = static_cast<float>(0.25 / norm);
+      with.take(clipped, times(4 * down, sum), {mass}, {8});  // four times as long as allowed
+      without.take(plain, times(down, sum), {mass}, {8});
+      never.take(unclipped, times(4 * down, sum), {mass}, {8});
+    }
+    double differs = 0;
+    for (size_t k = 0; k < kSize; ++k) {
+      EXPECT_NEAR(clipped[k], plain[k], 1e-4) << to_text(optimizer);
+      differs += std::abs(double{unclipped[k]} - double{plain[k]});
+    }
+    // AdamW's steps do not depend on the length of gradients.
+    if (optimizer != TrialOptimizer::AdamW) {
+      EXPECT_GT(differs, 0.01) << to_text(optimizer);
+    }
+  }
+}
+
+}  // namespace
+}  // namespace tenuto
