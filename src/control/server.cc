@@ -51,6 +51,7 @@ struct Token {
 // One question. Lives until its answer has left.
 struct Asking {
   int64_t id = 0;
+  bool refused = false;  // its caller does not belong to the job
   grpc::ServerContext context;
   wire::Question question;
   grpc::ServerAsyncReader<wire::Answer, wire::Question> call{&context};
@@ -196,9 +197,12 @@ class GrpcServer : public Server {
                              &stream->opened);
   }
 
-  // Gets ready for the next question, if there are not too many. Lock held, or not yet serving.
+  // Gets ready for the next question, if there are not too many; those of strangers do not count.
+  // Lock held, or not yet serving.
   void listen_for_question() {
-    if (closing_ || listening_ || askings_.size() >= kMostQuestions) return;
+    const auto of_the_job = std::count_if(askings_.begin(), askings_.end(),
+                                          [](const auto& asking) { return !asking->refused; });
+    if (closing_ || listening_ || static_cast<size_t>(of_the_job) >= kMostQuestions) return;
     listening_ = true;
     askings_.push_back(std::make_unique<Asking>());
     Asking* asking = askings_.back().get();
@@ -212,6 +216,9 @@ class GrpcServer : public Server {
     Asking& asking = *token.asking;
     if (token.happening == Happening::Called) listening_ = false;
     const bool over = token.happening == Happening::Answered || !succeeded;
+    const bool called = token.happening == Happening::Called && succeeded;
+    const std::string refusal = called ? refusal_of(asking.context, expected_) : std::string();
+    asking.refused |= !refusal.empty();
     if (over) std::erase_if(askings_, [&](const auto& of) { return of.get() == &asking; });
     listen_for_question();
     if (over) return false;
@@ -219,10 +226,10 @@ class GrpcServer : public Server {
       questions_.push_back({asking.id, asking.question.text()});
       return true;
     }
-    const std::string refusal = refusal_of(asking.context, expected_);
-    if (!refusal.empty()) {
-      reply(asking, "", refusal);
-    } else if (!closing_) {
+    if (closing_) return false;
+    if (asking.refused) {
+      asking.call.FinishWithError(refusal_status(refusal), &asking.answered);
+    } else {
       asking.call.Read(&asking.question, &asking.asked);
     }
     return false;

@@ -348,6 +348,7 @@ Result<std::string> ask_coordinator(const std::string& address, const std::strin
   const auto asking = stub->Ask(&context, &answer);
   asking->WriteLast(question, grpc::WriteOptions());
   const grpc::Status status = asking->Finish();
+  if (const auto refusal = refusal_in(status)) return invalid(refusal->message);
   if (!status.ok()) {
     return Error{Code::Disconnected, Reach::Job,
                  cat("the coordinator of job '", job, "' at ", address, " does not answer (",

@@ -64,4 +64,16 @@ std::string refusal_of(const grpc::ServerContext& context, const Credentials& ex
   return {};
 }
 
+// gRPC itself ends no call with the code for a refusal that is for now.
+grpc::Status refusal_status(const std::string& sentence, bool for_now) {
+  return {for_now ? grpc::StatusCode::ALREADY_EXISTS : grpc::StatusCode::PERMISSION_DENIED,
+          sentence};
+}
+
+std::optional<Error> refusal_in(const grpc::Status& status) {
+  const bool for_now = status.error_code() == grpc::StatusCode::ALREADY_EXISTS;
+  if (!for_now && status.error_code() != grpc::StatusCode::PERMISSION_DENIED) return std::nullopt;
+  return Error{for_now ? Code::Timeout : Code::Invalid, Reach::Job, status.error_message()};
+}
+
 }  // namespace tenuto

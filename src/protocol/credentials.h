@@ -4,11 +4,14 @@
 
 #include <grpcpp/client_context.h>
 #include <grpcpp/server_context.h>
+#include <grpcpp/support/status.h>
 
 #include <cstdint>
+#include <optional>
 #include <string>
 
 #include "base/id.h"
+#include "base/result.h"
 
 namespace tenuto {
 
@@ -28,5 +31,14 @@ void show(const Credentials& credentials, WorkerId worker, grpc::ClientContext& 
 // Why the process that makes this call does not belong to the job, as a sentence that never shows
 // the token; empty = it belongs to it.
 std::string refusal_of(const grpc::ServerContext& context, const Credentials& expected);
+
+// The status with which the coordinator ends the call of a process that may not take part.
+// `for_now`: it may try again later. A status leaves even if the other end admits no message (a
+// window of 0 in HTTP/2), so that a process that does not read cannot keep its call.
+grpc::Status refusal_status(const std::string& sentence, bool for_now = false);
+// The refusal that a call has ended with; none if it has ended otherwise.
+//
+// Errors: Invalid/Job, or Timeout/Job if it was for now; the sentence is the coordinator's
+std::optional<Error> refusal_in(const grpc::Status& status);
 
 }  // namespace tenuto

@@ -16,6 +16,7 @@
 #include "base/random.h"
 #include "base/text.h"
 #include "control/conversation.h"
+#include "control/http2_stranger.h"
 #include "protocol/credentials.h"
 #include "protocol/message.grpc.pb.h"
 #include "protocol/wire.h"
@@ -153,8 +154,9 @@ TEST(Conversation, NothingOfAStrangerIsRead) {
     wire::Answer answer;
     const auto asking = stub->Ask(&context, &answer);
     (void)asking->WriteLast(question, grpc::WriteOptions());
-    EXPECT_TRUE(asking->Finish().ok());
-    EXPECT_EQ(answer.failure(),
+    const grpc::Status status = asking->Finish();
+    EXPECT_EQ(status.error_code(), grpc::StatusCode::PERMISSION_DENIED);
+    EXPECT_EQ(status.error_message(),
               "the token of this command is not the one of job 'choir': give it the coordinator's "
               "with --token-file, or as TENUTO_TOKEN");
   }
@@ -163,6 +165,45 @@ TEST(Conversation, NothingOfAStrangerIsRead) {
   EXPECT_TRUE(coordinator.server->take_questions().empty());
   singer.client->report({.version = 2});
   EXPECT_TRUE(coordinator.hears(1, false, 2));
+}
+
+// Strangers that admit no byte of an answer, with more calls than the coordinator takes questions:
+// each call is ended all the same, and keeps no place from a question of the job.
+TEST(Conversation, StrangersThatDoNotReadKeepNoPlace) {
+  Coordinator coordinator;
+  constexpr int kStrangers = 20, kCallsOfEach = 16;  // 320 calls, and 256 questions at most
+  std::vector<std::unique_ptr<Http2Stranger>> strangers;
+  for (int i = 0; i < kStrangers; ++i) {
+    strangers.push_back(std::make_unique<Http2Stranger>(coordinator.server->address()));
+    for (int k = 0; k < kCallsOfEach; ++k) strangers.back()->call("Ask");
+  }
+  for (const auto& stranger : strangers) ASSERT_EQ(stranger->ended(kCallsOfEach), kCallsOfEach);
+  std::atomic<bool> over = false;
+  std::thread asker([&] {
+    const auto answer = ask_coordinator(coordinator.server->address(), "choir", "secret", "status",
+                                        kLimit, nullptr);
+    EXPECT_TRUE(answer.ok() && answer.value() == "all is well");
+    over = true;
+  });
+  while (!over) {
+    for (const Question& question : coordinator.server->take_questions()) {
+      EXPECT_EQ(question.text, "status");
+      coordinator.server->answer(question.id, "all is well", "");
+    }
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  }
+  asker.join();
+}
+
+// The user of a command reads the coordinator's sentence.
+TEST(Conversation, ACommandOfAnotherJobIsRefusedWithASentence) {
+  Coordinator coordinator;
+  const auto answer =
+      ask_coordinator(coordinator.server->address(), "band", "secret", "status", kLimit, nullptr);
+  ASSERT_FALSE(answer.ok());
+  EXPECT_EQ(answer.error().message,
+            "this command belongs to job 'band', this is the coordinator of 'choir': give it the "
+            "address of its own coordinator");
 }
 
 // More questions at the same time than the coordinator takes: the others wait, and each gets its
