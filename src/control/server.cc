@@ -11,7 +11,9 @@
 #include <thread>
 #include <utility>
 
+#include "base/clock.h"
 #include "base/text.h"
+#include "control/refused_calls.h"
 #include "ir/text.h"
 #include "protocol/credentials.h"
 #include "protocol/message.grpc.pb.h"
@@ -40,10 +42,20 @@ struct Asking;
 
 // What has happened when the queue yields a token. Opened, Read, Written, Finished: this call of a
 // stream has ended. Called, Asked, Answered: somebody wants to ask, the question has been read, or
-// its answer has been sent. Told: there is something to write.
-enum class Happening : uint8_t { Opened, Read, Written, Finished, Told, Called, Asked, Answered };
+// its answer has been sent. Told: there is something to write. Late: a refusal takes too long.
+enum class Happening : uint8_t {
+  Opened,
+  Read,
+  Written,
+  Finished,
+  Told,
+  Late,
+  Called,
+  Asked,
+  Answered
+};
 struct Token {
-  Stream* stream;  // null for Told and questions
+  Stream* stream;  // null for Told, Late and questions
   Happening happening;
   Asking* asking = nullptr;
 };
@@ -105,6 +117,7 @@ class GrpcServer : public Server {
       closing_ = true;  // a queue that is shut down takes no new calls
     }
     alarm_.Cancel();
+    late_alarm_.Cancel();
     if (server_) server_->Shutdown(std::chrono::system_clock::now() + kFarewell);
     if (queue_) queue_->Shutdown();
     if (thread_.joinable()) thread_.join();
@@ -114,6 +127,8 @@ class GrpcServer : public Server {
     quiet_grpc();
     grpc::ServerBuilder builder;
     int port = 0;
+    // No grpc::ResourceQuota: when its memory is used up gRPC ends any call, a worker's, too. What
+    // strangers can hold is limited by their calls, which are refused at once, and by kIdleMs.
     builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
     builder.AddChannelArgument(GRPC_ARG_MAX_CONCURRENT_STREAMS, kMostCallsOfAConnection);
     builder.AddChannelArgument(GRPC_ARG_SERVER_HANDSHAKE_TIMEOUT_MS, kHandshakeMs);
@@ -219,7 +234,10 @@ class GrpcServer : public Server {
     const bool called = token.happening == Happening::Called && succeeded;
     const std::string refusal = called ? refusal_of(asking.context, expected_) : std::string();
     asking.refused |= !refusal.empty();
-    if (over) std::erase_if(askings_, [&](const auto& of) { return of.get() == &asking; });
+    if (over) {
+      refused_.remove(&asking);
+      std::erase_if(askings_, [&](const auto& of) { return of.get() == &asking; });
+    }
     listen_for_question();
     if (over) return false;
     if (token.happening == Happening::Asked) {
@@ -229,10 +247,26 @@ class GrpcServer : public Server {
     if (closing_) return false;
     if (asking.refused) {
       asking.call.FinishWithError(refusal_status(refusal), &asking.answered);
+      keep_refused(&asking, asking.context);
     } else {
       asking.call.Read(&asking.question, &asking.asked);
     }
     return false;
+  }
+
+  // The call has been refused: it is cancelled unless the refusal leaves soon. Lock held.
+  void keep_refused(const void* call, const grpc::ServerContext& context) {
+    refused_.add(
+        call, [&context] { context.TryCancel(); }, monotonic_clock().now());
+    watch_refused();
+  }
+
+  // Sets the alarm for the next refusal that will be late. Lock held.
+  void watch_refused() {
+    if (watching_ || closing_ || refused_.next() == Duration::max()) return;
+    watching_ = true;
+    const Duration left = refused_.next() - monotonic_clock().now();
+    late_alarm_.Set(queue_.get(), std::chrono::system_clock::now() + left, &late_token_);
   }
 
   // Lock held.
@@ -267,6 +301,12 @@ class GrpcServer : public Server {
       told_.notify_all();
       return false;
     }
+    if (token.happening == Happening::Late) {
+      watching_ = false;
+      if (succeeded) refused_.cancel_late(monotonic_clock().now());
+      watch_refused();
+      return false;
+    }
     Stream& stream = *token.stream;
     stream.pending -= 1;
     bool news = false;
@@ -285,7 +325,10 @@ class GrpcServer : public Server {
         if (stream.due && succeeded) write(stream);
         break;
       case Happening::Finished:
+        refused_.remove(&stream);
+        break;
       case Happening::Told:
+      case Happening::Late:
       case Happening::Called:
       case Happening::Asked:
       case Happening::Answered:
@@ -390,14 +433,8 @@ class GrpcServer : public Server {
     if (stream.finishing || closing_) return;
     stream.finishing = true;
     stream.pending += 1;
-    if (stream.writing) {
-      stream.call.Finish(grpc::Status(grpc::PERMISSION_DENIED, refusal.sentence), &stream.finished);
-      return;
-    }
-    wire::Instruction message;
-    message.set_refusal(refusal.sentence);
-    message.set_refused_for_now(refusal.for_now);
-    stream.call.WriteAndFinish(message, grpc::WriteOptions(), grpc::Status::OK, &stream.finished);
+    stream.call.Finish(refusal_status(refusal.sentence, refusal.for_now), &stream.finished);
+    keep_refused(&stream, stream.context);
   }
 
   bool hung_up(Stream& stream) {
@@ -449,14 +486,16 @@ class GrpcServer : public Server {
   std::vector<Question> questions_;  // not yet taken
   int64_t last_question_ = 0;
   bool listening_ = false;  // for the next question
+  RefusedCalls refused_;    // of streams and questions
+  bool watching_ = false;   // late_alarm_ is set: its token has not come back yet
   std::optional<Instruction> instruction_;
   std::string plan_;       // of the newest serial
   std::string rest_plan_;  // of instruction_->rest
   bool closing_ = false;
   bool telling_ = false;  // the alarm is set: its token has not come back yet
   std::condition_variable told_;
-  Token tell_token_{nullptr, Happening::Told};
-  grpc::Alarm alarm_;
+  Token tell_token_{nullptr, Happening::Told}, late_token_{nullptr, Happening::Late};
+  grpc::Alarm alarm_, late_alarm_;
   std::thread thread_;
 };
 

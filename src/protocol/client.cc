@@ -198,8 +198,8 @@ class GrpcClient : public Client {
     ended_(error);
   }
 
-  // Runs one stream to its end. Returns the error of a refusal; none = the coordinator may come
-  // back.
+  // Runs one stream to its end. Returns the refusal, or what is wrong with an instruction; none =
+  // the coordinator may come back.
   std::optional<Error> talk(const std::shared_ptr<grpc::Channel>& channel) {
     grpc::ClientContext context;
     {
@@ -213,7 +213,14 @@ class GrpcClient : public Client {
     const auto stream = stub->Converse(&context);
     bool over = false;
     std::thread writer([&] { write(*stream, over); });
-    std::optional<Error> refusal = read(*stream);
+    std::optional<Error> error = read(*stream);
+    const bool ended = !error;
+    if (ended) {
+      // By the coordinator, and cancelling the call could replace the status that says why.
+      const grpc::Status status = stream->Finish();
+      error = refusal_in(status);
+      reason_ = status.error_message();
+    }
     {
       const std::lock_guard lock(mutex_);
       over = true;
@@ -221,10 +228,10 @@ class GrpcClient : public Client {
     changed_.notify_all();
     context.TryCancel();
     writer.join();
-    reason_ = stream->Finish().error_message();
+    if (!ended) (void)stream->Finish();
     const std::lock_guard lock(mutex_);
     context_ = nullptr;
-    return refusal;
+    return error;
   }
 
   // `over`: guarded by the mutex.
@@ -248,8 +255,8 @@ class GrpcClient : public Client {
     }
     const std::lock_guard lock(mutex_);
     written_ = leaving_;
-    // What the coordinator said before it ended the stream, a refusal perhaps, can still be read;
-    // cancelling the call would lose it.
+    // If the coordinator has ended the stream, the status says why; cancelling the call could lose
+    // it.
     if (!leaving_ && !ended) context_->TryCancel();
     changed_.notify_all();
   }
@@ -257,8 +264,6 @@ class GrpcClient : public Client {
   std::optional<Error> read(Stream& stream) {
     wire::Instruction message;
     while (stream.Read(&message)) {
-      const Code code = message.refused_for_now() ? Code::Timeout : Code::Invalid;
-      if (!message.refusal().empty()) return Error{code, Reach::Job, message.refusal()};
       const std::string fault = take(message);
       if (!fault.empty()) return Error{Code::Invalid, Reach::Job, fault};
     }

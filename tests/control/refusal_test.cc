@@ -104,26 +104,21 @@ TEST(Conversation, AnotherVersionIsRefused) {
   const auto channel =
       grpc::CreateChannel(coordinator.server->address(), grpc::InsecureChannelCredentials());
   const auto stub = wire::Coordinator::NewStub(channel);
-  wire::Instruction order;
-  {
-    grpc::ClientContext context;
-    show({"choir", "secret"}, {0}, context, 99);
+  const auto refused = [&](grpc::ClientContext& context) {
     const auto stream = stub->Converse(&context);
-    ASSERT_TRUE(stream->Read(&order));
-    EXPECT_EQ(order.refusal(),
-              "worker 0 speaks protocol 99, the coordinator 8: install the same version of tenuto "
-              "on every host");
+    wire::Instruction order;
     EXPECT_FALSE(stream->Read(&order));
-    (void)stream->Finish();
-  }
-  grpc::ClientContext context;
-  const auto stream = stub->Converse(&context);
-  ASSERT_TRUE(stream->Read(&order));
-  EXPECT_EQ(
-      order.refusal(),
-      "the other end does not speak protocol 8 of the coordinator: install the same version of "
-      "tenuto on every host");
-  (void)stream->Finish();
+    const auto refusal = refusal_in(stream->Finish());
+    return refusal ? refusal->message : std::string("not refused");
+  };
+  grpc::ClientContext newer, without;
+  show({"choir", "secret"}, {0}, newer, 99);
+  EXPECT_EQ(refused(newer),
+            "worker 0 speaks protocol 99, the coordinator 9: install the same version of tenuto "
+            "on every host");
+  EXPECT_EQ(refused(without),
+            "the other end does not speak protocol 9 of the coordinator: install the same version "
+            "of tenuto on every host");
 }
 
 // The resident memory of this process, in bytes.
@@ -168,16 +163,22 @@ TEST(Conversation, NothingOfAStrangerIsRead) {
 }
 
 // Strangers that admit no byte of an answer, with more calls than the coordinator takes questions:
-// each call is ended all the same, and keeps no place from a question of the job.
+// each call is ended all the same, and keeps no place from a question of the job or a worker.
 TEST(Conversation, StrangersThatDoNotReadKeepNoPlace) {
   Coordinator coordinator;
   constexpr int kStrangers = 20, kCallsOfEach = 16;  // 320 calls, and 256 questions at most
   std::vector<std::unique_ptr<Http2Stranger>> strangers;
   for (int i = 0; i < kStrangers; ++i) {
     strangers.push_back(std::make_unique<Http2Stranger>(coordinator.server->address()));
-    for (int k = 0; k < kCallsOfEach; ++k) strangers.back()->call("Ask");
   }
-  for (const auto& stranger : strangers) ASSERT_EQ(stranger->ended(kCallsOfEach), kCallsOfEach);
+  for (const char* method : {"Ask", "Converse"}) {
+    for (const auto& stranger : strangers) {
+      for (int k = 0; k < kCallsOfEach; ++k) stranger->call(method);
+    }
+    for (const auto& stranger : strangers) ASSERT_EQ(stranger->ended(kCallsOfEach), kCallsOfEach);
+  }
+  Singer singer(settings_for(coordinator, 1), {.version = 1});
+  EXPECT_TRUE(coordinator.hears(1, false, 1));
   std::atomic<bool> over = false;
   std::thread asker([&] {
     const auto answer = ask_coordinator(coordinator.server->address(), "choir", "secret", "status",
