@@ -1,5 +1,4 @@
-// The calls that the coordinator has refused and whose refusals have not left yet: few, and not for
-// long. Not for several threads at once.
+// The calls that the coordinator has refused and whose refusals have not left yet.
 #pragma once
 
 #include <cstddef>
@@ -10,6 +9,7 @@
 
 namespace tenuto {
 
+// Keeps few of them, and none for long. Not for several threads at once.
 class RefusedCalls {
  public:
   // The most of them. One more takes the place of the oldest, which is cancelled.
@@ -26,6 +26,7 @@ class RefusedCalls {
   void cancel_late(Duration now);
   // When the next limit passes; Duration::max() = there is none.
   Duration next() const { return calls_.empty() ? Duration::max() : calls_.front().limit; }
+  // How many there are, without those that were cancelled.
   size_t size() const { return calls_.size(); }
 
  private:
