@@ -20,7 +20,9 @@ Bytes16 mapped(const in_addr& v4) {
   return bytes;
 }
 
-std::optional<Bytes16> bytes_of(const sockaddr_storage& address) {
+}  // namespace
+
+std::optional<Bytes16> address_bytes(const sockaddr_storage& address) {
   Bytes16 bytes{};
   if (address.ss_family == AF_INET) {
     return mapped(reinterpret_cast<const sockaddr_in*>(&address)->sin_addr);
@@ -31,10 +33,8 @@ std::optional<Bytes16> bytes_of(const sockaddr_storage& address) {
   return bytes;
 }
 
-}  // namespace
-
 bool AddressRange::contains(const sockaddr_storage& address) const {
-  const auto other = bytes_of(address);
+  const auto other = address_bytes(address);
   if (!other) return false;
   const auto whole = static_cast<size_t>(bits / 8);
   if (!std::equal(bytes.begin(), bytes.begin() + static_cast<long>(whole), other->begin())) {

@@ -19,6 +19,9 @@ struct AddressRange {
   bool contains(const sockaddr_storage& address) const;
 };
 
+// The bytes of an address, of IPv4 or IPv6, as a range has them; none if it is neither.
+std::optional<std::array<uint8_t, 16>> address_bytes(const sockaddr_storage& address);
+
 // Reads an address ("10.0.0.7", "fe80::1") or a network ("10.0.0.0/8", "fe80::/10"); none if the
 // text is neither.
 std::optional<AddressRange> read_address_range(const std::string& text);

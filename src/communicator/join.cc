@@ -179,6 +179,7 @@ class Meeting {
 Result<ProcessWireSettings> wire_settings(const JoinSettings& settings) {
   ProcessWireSettings wire = settings.wire;
   wire.connect_limit = settings.limit;
+  wire.workers = settings.count;
   wire.sends_end_there = true;  // else sends_at_once would not limit sends on a slow link
   wire.listen_host = settings.host;
   wire.listen_port = 0;

@@ -23,18 +23,23 @@ constexpr size_t kWindow = kSpace / 2;
 class SimulatedSockets : public Sockets {
  public:
   using End = SimulatedNetwork::End;
-  explicit SimulatedSockets(SimulatedNetwork& network) : net_(network) {}
+  explicit SimulatedSockets(SimulatedNetwork& network)
+      : number(network.next_host_++), net_(network) {}
   ~SimulatedSockets() override { std::erase(net_.hosts_, this); }
 
   Result<std::string> listen(const std::string& host, uint16_t) override {
     port = net_.next_port_++;
     return cat(host, ":", port);
   }
-  SocketId accept(SocketAddress&) override {
+  SocketId accept(SocketAddress& from) override {
     for (auto& each : waiting) {
       if (each->open_at > net_.now_) continue;
       const auto end = std::make_shared<End>();
       end->told_open = true;
+      auto& address = reinterpret_cast<sockaddr_in&>(from.storage);
+      address.sin_family = AF_INET;
+      address.sin_addr.s_addr = htonl(0x0a000000u + static_cast<uint32_t>(each->from));
+      from.length = sizeof(sockaddr_in);
       end->other = each;
       each->other = end;
       each->accepted = true;
@@ -65,6 +70,7 @@ class SimulatedSockets : public Sockets {
     moment = std::min(moment, net_.now_ + net_.delay());
   }
 
+  const int number;  // of this host; its address is 10.0.0.0 and so many
   std::vector<Duration> troubles;
   int port = 0, refusals = 0;
   bool alive = true, stopped = false;
@@ -161,6 +167,7 @@ void SimulatedNetwork::advance(Duration limit) {
 SocketId SimulatedSockets::connect(const SocketAddress& to) {
   const auto end = std::make_shared<End>();
   end->port = port_of(to.storage);
+  end->from = number;
   end->dialler = this;
   end->open_at = net_.now_ + net_.delay();
   SimulatedSockets* target = nullptr;

@@ -72,6 +72,7 @@ class SimulatedNetwork {
     bool refused = false, broken = false, told_end = false, told_open = false;
     bool blocked = false;  // a write found no space
     int port = 0;          // a dialled end: where to
+    int from = 0;          // of a dialled end: the number of its host
     bool arrived = false;  // the listener has been told
     bool accepted = false;
     class SimulatedSockets* dialler = nullptr;  // of a dialled end: whose it is
@@ -84,7 +85,7 @@ class SimulatedNetwork {
   Duration now_{std::chrono::seconds(1)};
   int64_t breaks_ = 0;
   int64_t until_break_ = 1000;
-  int next_port_ = 1;
+  int next_port_ = 1, next_host_ = 1;
   bool silent_ = false;
   std::vector<class SimulatedSockets*> hosts_;
 };

@@ -55,6 +55,7 @@ Result<std::unique_ptr<Transport>> make_process_wire(const ProcessWireSettings& 
   if (settings.device_memory) return invalid("TCP does not reach an accelerator's memory: use UCX");
   auto tcp = shared<TcpSettings>(settings);
   tcp.allowed = settings.allowed;
+  tcp.most_strangers = most_strangers_of(settings.workers);
   tcp.tls = settings.tls;
   tcp.progress = settings.progress;
   tcp.workers_here = settings.workers_here;

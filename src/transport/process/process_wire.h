@@ -28,6 +28,7 @@ struct ProcessWireSettings {
   std::string listen_host = "127.0.0.1";  // an address of this machine; port 0 = any free one
   uint16_t listen_port = 0;
   std::string advertised_host;        // what peers connect to; empty = listen_host
+  int32_t workers = 0;                // of the job, as far as known: how many may connect at once
   std::vector<AddressRange> allowed;  // over TCP: from where peers may connect; empty = anywhere
   std::shared_ptr<const Tls> tls;     // over TCP: the certificates; null = no encryption
   WireProgress progress = WireProgress::Event;               // over TCP

@@ -30,6 +30,7 @@ Engine::Engine(const TcpSettings& settings, Hello self, EngineParts parts)
       self_(std::move(self)),
       parts_(std::move(parts)),
       sockets_(parts_.sockets),
+      pauses_(static_cast<uint64_t>(self_.self.value)),
       scratch_(kScratch) {
   while (instance_ == 0) parts_.entropy(std::as_writable_bytes(std::span(&instance_, 1)));
 }
@@ -317,12 +318,12 @@ void Engine::accept_some() {
       sockets_.close(socket, true);
       continue;
     }
-    if (strangers_.size() >= std::max<size_t>(settings_.most_strangers, 1)) {
-      ++parts_.tally.turned_away;
-      remove(strangers_.front(), true);
-    }
     Connection& connection = add(socket, Role::Stranger, {});
-    strangers_.push_back(socket);
+    strangers_.add(socket, address_bytes(from.storage).value_or(Strangers::Host{}));
+    if (strangers_.size() > std::max<size_t>(settings_.most_strangers, 1)) {
+      ++parts_.tally.turned_away;
+      remove(strangers_.next_to_go(), true);
+    }
     connection.limit = sockets_.now() + settings_.hello_limit;
     connection.greeting = std::make_unique<Greeting>(self_.token, parts_.entropy);
     mark_writable(connection);
@@ -333,7 +334,7 @@ void Engine::accept_some() {
 // refusal.
 Duration Engine::tick_strangers(Duration now) {
   while (!strangers_.empty()) {
-    const Connection* oldest = find(strangers_.front());
+    const Connection* oldest = find(strangers_.oldest());
     if (oldest->limit > now) return oldest->limit;
     if (oldest->role == Role::Stranger) ++parts_.tally.refused;
     remove(oldest->socket, true);
@@ -436,7 +437,7 @@ Duration Engine::tick_closing(Duration now) {
                            " messages that had not left within the limit")};
     }
     phase_ = Phase::Parting;
-    while (!strangers_.empty()) remove(strangers_.front(), true);
+    while (!strangers_.empty()) remove(strangers_.oldest(), true);
     for (auto& [id, peer] : peers_) {
       peer.link.fail(closed_error(self_.self));
       peer.link.say_bye();

@@ -5,13 +5,13 @@
 // engine moves bytes between links and sockets, opens connections, and knows when a peer is lost.
 //
 // The end that called connect() connects again after a break: at once, then after pauses that grow
-// from 1 to 50 ms while nobody answers, and start again at 1 ms whenever the peer's host has. The
-// other end accepts this connection in place of the old one, when both name the same session, and
-// meanwhile checks whether anybody listens at the peer's address. Where nobody does, the peer is
-// dead (docs/decisions/076-a-wire-over-tcp.md).
+// from 1 to 50 ms while nobody answers, and start again at 1 ms whenever the peer's host has; a
+// first connection that is accepted and then closed is tried again after a pause that is partly
+// drawn. The other end accepts this connection in place of the old one, when both name the same
+// session, and meanwhile checks whether anybody listens at the peer's address. Where nobody does,
+// the peer is dead (docs/decisions/076-a-wire-over-tcp.md).
 #pragma once
 
-#include <list>
 #include <map>
 #include <memory>
 #include <optional>
@@ -21,10 +21,12 @@
 #include <vector>
 
 #include "base/mailbox.h"
+#include "base/random.h"
 #include "transport/address.h"
 #include "transport/tcp/greeting.h"
 #include "transport/tcp/link.h"
 #include "transport/tcp/sockets.h"
+#include "transport/tcp/strangers.h"
 #include "transport/tcp/tally.h"
 #include "transport/tcp/tcp.h"
 
@@ -216,12 +218,13 @@ class Engine {
 
   std::map<WorkerId, Peer> peers_;
   std::unordered_map<int32_t, std::unique_ptr<Connection>> connections_;
-  std::list<SocketId> strangers_;  // the oldest first
-  std::set<WorkerId> opening_;     // peers with a dial, or whose connection is being repaired
-  std::set<WorkerId> late_;        // peers with sends that wait: for a late acknowledgement, a rate
-  std::set<WorkerId> watched_;     // peers with a watch
-  Duration next_look_{};           // at all of them
-  uint64_t rounds_ = 0;            // how often events were handled
+  Strangers strangers_;
+  Random pauses_;               // draws parts of pauses; each worker draws others
+  std::set<WorkerId> opening_;  // peers with a dial, or whose connection is being repaired
+  std::set<WorkerId> late_;     // peers with sends that wait: for a late acknowledgement, a rate
+  std::set<WorkerId> watched_;  // peers with a watch
+  Duration next_look_{};        // at all of them
+  uint64_t rounds_ = 0;         // how often events were handled
   std::vector<SocketId> to_read_, to_write_;
   std::vector<SocketId> turn_;  // those whose turn it is
   std::vector<SocketEvent> events_;

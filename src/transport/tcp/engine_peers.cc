@@ -243,7 +243,11 @@ void Engine::attempt_failed(WorkerId id, const std::string& why, bool refused) {
   dial.tries = reached ? 1 : dial.tries + 1;
   const Duration now = sockets_.now();
   const Duration least = std::min((now - dial.since) / kPartOfTime, kLongestPause);
-  dial.retry = now + std::max(pause_after(dial.tries), least);
+  Duration pause = std::max(pause_after(dial.tries), least);
+  // A listener with too many strangers has closed it. Workers that all connect at once must not
+  // all come back at once.
+  if (reached && dial.intent == Intent::Open) pause += Duration(pauses_.below(pause.count()));
+  dial.retry = now + pause;
   if (dial.intent != Intent::Repair || dial.refusals < kRefusals) return;
   lose(id, cat(peer.mending->why, "; nobody listens at ", peer.name, " any more"));
 }

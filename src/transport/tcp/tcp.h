@@ -4,6 +4,7 @@
 // what is asked of the kernel.
 #pragma once
 
+#include <algorithm>
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
@@ -31,6 +32,15 @@ enum class WireProgress : uint8_t {
   Poll,    // the worker, which never sleeps: it takes a core as a whole
 };
 
+// Each wire takes at least so many connections at a time that have not said who they are.
+inline constexpr size_t kFewestStrangers = 64;
+// How many it takes in a job with so many workers. When a job begins, or a network comes back, all
+// of them may connect to one at the same time, and an old connection of each may not be known to
+// have ended yet.
+constexpr size_t most_strangers_of(int32_t workers) {
+  return std::max(kFewestStrangers, 2 * static_cast<size_t>(std::max(workers, 0)));
+}
+
 // The settings of a worker's wire over TCP.
 struct TcpSettings {
   std::string listen_host = "127.0.0.1";  // an address of this machine; port 0 = any free one
@@ -50,8 +60,9 @@ struct TcpSettings {
   // From where peers may connect; empty = from anywhere. Others are closed before they are heard.
   std::vector<AddressRange> allowed;
   // The most connections at a time that have not said who they are. One more takes the place of the
-  // oldest of them, so that those who do not speak cannot keep others out.
-  size_t most_strangers = 64;
+  // oldest of the host that has the most, so that those who do not speak cannot keep others out.
+  // See most_strangers_of().
+  size_t most_strangers = kFewestStrangers;
   // The most grants of a peer that may wait here for their send. A peer with more is lost, because
   // its grants would take this end's memory without bound.
   size_t most_awaited = 1 << 20;
