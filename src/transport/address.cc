@@ -5,12 +5,42 @@
 #include <poll.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
+#include <chrono>
 #include <cstring>
+#include <utility>
 
+#include "base/clock.h"
 #include "base/text.h"
 
 namespace tenuto {
+
+namespace {
+
+// Whether an attempt to connect that ended with this error has reached the host.
+bool is_answer(int code) { return code == 0 || code == ECONNREFUSED; }
+
+// An attempt to connect: a socket whose answer is awaited, or what is known already.
+struct Look {
+  int socket = -1;
+  bool reachable = true;
+};
+
+Look look_at(const std::string& address) {
+  const auto there = resolve(address);
+  if (!there.ok()) return {};
+  const auto* const to = reinterpret_cast<const sockaddr*>(&there.value().storage);
+  const int look = ::socket(to->sa_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+  if (look < 0) return {};
+  const int code = ::connect(look, to, there.value().length) == 0 ? 0 : errno;
+  // A signal does not end the attempt.
+  if (code == EINPROGRESS || code == EINTR) return {look, false};
+  ::close(look);
+  return {-1, is_answer(code)};
+}
+
+}  // namespace
 
 uint16_t port_of(const sockaddr_storage& address) {
   return ntohs(address.ss_family == AF_INET6
@@ -62,22 +92,38 @@ Result<std::string> host_towards(const std::string& address) {
   return std::string(text);
 }
 
-bool is_reachable(const std::string& address, Duration limit) {
-  const auto there = resolve(address);
-  if (!there.ok()) return true;
-  const auto* const to = reinterpret_cast<const sockaddr*>(&there.value().storage);
-  const int look = ::socket(to->sa_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
-  if (look < 0) return true;
-  int code = ::connect(look, to, there.value().length) == 0 ? 0 : errno;
-  if (code == EINPROGRESS) {
-    pollfd answer{look, POLLOUT, 0};
-    const int wait = static_cast<int>(limit / std::chrono::milliseconds(1));
-    socklen_t length = sizeof(code);
-    code = ETIMEDOUT;
-    if (::poll(&answer, 1, wait) > 0) ::getsockopt(look, SOL_SOCKET, SO_ERROR, &code, &length);
+std::vector<bool> are_reachable(const std::vector<std::string>& addresses, Duration limit) {
+  std::vector<bool> reachable;
+  std::vector<pollfd> awaited;
+  std::vector<size_t> places;  // of those that are awaited
+  for (const std::string& address : addresses) {
+    const Look look = look_at(address);
+    reachable.push_back(look.reachable);
+    if (look.socket < 0) continue;
+    awaited.push_back({look.socket, POLLOUT, 0});
+    places.push_back(reachable.size() - 1);
   }
-  ::close(look);
-  return code == 0 || code == ECONNREFUSED;
+  const Duration end = monotonic_clock().now() + limit;
+  for (size_t open = awaited.size(); open > 0;) {
+    const Duration left = std::max(end - monotonic_clock().now(), Duration::zero());
+    const auto wait = std::chrono::ceil<std::chrono::milliseconds>(left).count();
+    const int count = ::poll(awaited.data(), awaited.size(), static_cast<int>(wait));
+    if (count < 0 && errno == EINTR) continue;
+    if (count <= 0) break;
+    for (size_t i = 0; i < awaited.size(); ++i) {
+      if (awaited[i].fd < 0 || awaited[i].revents == 0) continue;
+      int code = 0;
+      socklen_t length = sizeof(code);
+      ::getsockopt(awaited[i].fd, SOL_SOCKET, SO_ERROR, &code, &length);
+      reachable[places[i]] = is_answer(code);
+      ::close(std::exchange(awaited[i].fd, -1));  // poll() ignores it from now on
+      --open;
+    }
+  }
+  for (const pollfd& each : awaited) {
+    if (each.fd >= 0) ::close(each.fd);
+  }
+  return reachable;
 }
 
 }  // namespace tenuto

@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include "base/result.h"
 #include "base/unit.h"
@@ -30,9 +31,9 @@ uint16_t port_of(const sockaddr_storage& address);
 // Errors: Invalid  no such host, or no route to it
 Result<std::string> host_towards(const std::string& address);
 
-// Whether the host of `address` ("host:port") answers an attempt to connect within the limit, by
-// accepting or refusing it. Also true when the address cannot be resolved or no socket can be
-// opened.
-bool is_reachable(const std::string& address, Duration limit);
+// Whether the host of each address ("host:port") answers an attempt to connect, by accepting or
+// refusing it. All are asked at the same time, and the limit is for all together. Also true for an
+// address that cannot be resolved or for which no socket can be opened.
+std::vector<bool> are_reachable(const std::vector<std::string>& addresses, Duration limit);
 
 }  // namespace tenuto

@@ -137,6 +137,7 @@ void WorkerProcess::decide(WorkerInput::What what) {
   for (WorkerAction& action : decision.actions) {
     std::visit([this](auto& each) { execute(each); }, action);
   }
+  answer_probes();
 }
 
 void WorkerProcess::execute(Tell& tell) { client_->report(std::move(tell.report)); }
@@ -222,8 +223,22 @@ void WorkerProcess::execute(const Connect& connect) {
   calls_.emplace(ticket, connect.peer);
 }
 
-void WorkerProcess::execute(const Probe& probe) {
-  outcomes_.push_back(Probed{probe.peer, probe.address, is_reachable(probe.address, probe.limit)});
+void WorkerProcess::execute(const Probe& probe) { probes_.push_back(probe); }
+
+// Executes the probes of one decision at the same time, within the longest of their limits: the
+// worker does nothing else meanwhile.
+void WorkerProcess::answer_probes() {
+  std::vector<std::string> addresses;
+  Duration limit{};
+  for (const Probe& probe : probes_) {
+    addresses.push_back(probe.address);
+    limit = std::max(limit, probe.limit);
+  }
+  const std::vector<bool> reachable = are_reachable(addresses, limit);
+  for (size_t i = 0; i < probes_.size(); ++i) {
+    outcomes_.push_back(Probed{probes_[i].peer, probes_[i].address, reachable[i]});
+  }
+  probes_.clear();
 }
 
 void WorkerProcess::execute(const Load& load) {

@@ -58,6 +58,7 @@ class WorkerProcess {
   void wait();
   void note(const Done& done);
   void decide(WorkerInput::What what);
+  void answer_probes();
 
   void execute(Tell& tell);
   void execute(const Prepare& prepare);
@@ -109,6 +110,7 @@ class WorkerProcess {
   QueueMailbox mailbox_;
   WorkerState state_;
   std::deque<WorkerInput::What> outcomes_;  // to be fed back
+  std::vector<Probe> probes_;               // of the decision that is being executed
   std::optional<WorkerEnd> end_;
   std::unique_ptr<Client> client_;
   StateTransfers
