@@ -127,8 +127,8 @@ class GrpcServer : public Server {
     quiet_grpc();
     grpc::ServerBuilder builder;
     int port = 0;
-    // No grpc::ResourceQuota: when its memory is used up gRPC ends any call, a worker's, too. What
-    // strangers can hold is limited by their calls, which are refused at once, and by kIdleMs.
+    // No grpc::ResourceQuota: when its memory is used up gRPC ends any call, a worker's, too. The
+    // calls of strangers are refused at once, and their connections end after kIdleMs.
     builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
     builder.AddChannelArgument(GRPC_ARG_MAX_CONCURRENT_STREAMS, kMostCallsOfAConnection);
     builder.AddChannelArgument(GRPC_ARG_SERVER_HANDSHAKE_TIMEOUT_MS, kHandshakeMs);
