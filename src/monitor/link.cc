@@ -16,6 +16,7 @@ constexpr double kNear = 0.3;           // a run whose level differs by less may
 constexpr int32_t kDriftReadings = 10;  // that the slow average needs before it is used
 constexpr double kDriftShare = 0.1;     // weight of one reading in the slow average
 constexpr size_t kWaiting = 4;          // the most samples that wait for the other direction
+constexpr double kPatientGaps = 2;      // between figures, for which a verdict waits for one
 constexpr double kRateGrows = 1.25;     // growth of the time per byte that counts as a lower rate
 
 // Places in Reading::beside.
@@ -142,6 +143,13 @@ bool LinkWatch::is_below_usual(double value, double floor) const {
   return usual_.value - value > std::max(options_.change.ratio * value, floor);
 }
 
+// Figures come some times a second, however short the steps are. Both ends may tell at about the
+// same step, so the longest gap is up to twice the mean.
+int64_t LinkWatch::patience() const {
+  const auto gaps = static_cast<int64_t>(std::ceil(kPatientGaps * network_.mean_gap()));
+  return std::max<int64_t>(options_.patience, gaps);
+}
+
 // Reports a change, unless the network denies that the link has become slow, or that it was slow
 // when it was first measured. Waits for figures if there were some before the change. That a slow
 // link becomes faster is not doubted.
@@ -153,7 +161,7 @@ std::optional<Verdict> LinkWatch::weigh_change(Change change, int64_t step, doub
     const NetworkLevel before = network_.between(change.before.since, change.after.since);
     const NetworkLevel after = network_.between(change.after.since, step + 1);
     const bool waits = before.readings > 0 && after.readings == 0;
-    if (waits && step < change.found + options_.patience) {
+    if (waits && step < change.found + patience()) {
       pending_ = change;
       return std::nullopt;
     }
@@ -161,7 +169,7 @@ std::optional<Verdict> LinkWatch::weigh_change(Change change, int64_t step, doub
                                    : judge_growth(after, before, duration(-growth), largest_);
     // The kernel's round trip is an average over some acknowledgements, so it follows later.
     const bool moving = slower && after.round_trip - before.round_trip >= duration(growth / 2);
-    if (witness == Witness::Unchanged && moving && step < change.found + options_.patience) {
+    if (witness == Witness::Unchanged && moving && step < change.found + patience()) {
       pending_ = change;
       return std::nullopt;
     }

@@ -48,7 +48,9 @@ struct LinkOptions {
   int32_t hold_steps = 20;    // how long plans keep the higher estimate
   double drift = 0.2;         // the share from which a slow drift counts as a change
   double least_moves = 0.05;  // the share by which the least delays must have moved, too
-  int32_t patience = 20;      // steps for which a verdict waits for figures of the kernel
+  // The least number of steps for which a verdict waits for figures of the kernel. Where these are
+  // rarer, because steps are short, it waits for twice the mean gap between them.
+  int32_t patience = 20;
 };
 
 // The connection of two workers. A value; memory is bounded.
@@ -92,6 +94,7 @@ class LinkWatch {
   bool is_above_usual(double value, double floor) const;
   bool is_below_usual(double value, double floor) const;
   bool is_seconded(const Reading& reading) const;
+  int64_t patience() const;
   bool least_moved(const Level& before, const Level& after, double floor) const;
   LinkExtra extra_of(const Level& level, int64_t end) const;
 

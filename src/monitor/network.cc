@@ -83,6 +83,12 @@ NetworkLevel NetworkHistory::newest() const {
   return level_of(chosen);
 }
 
+double NetworkHistory::mean_gap() const {
+  if (entries_.size() < 2) return 0;
+  return static_cast<double>(entries_.back().step - entries_.front().step) /
+         static_cast<double>(entries_.size() - 1);
+}
+
 Witness judge_growth(const NetworkLevel& before, const NetworkLevel& after, Duration growth,
                      const std::array<double, 2>& bytes) {
   if (before.readings == 0 || after.readings == 0) return Witness::Unknown;

@@ -42,6 +42,9 @@ class NetworkHistory {
   NetworkLevel between(int64_t first, int64_t end) const;
   // The level of the newest eight steps that have figures.
   NetworkLevel newest() const;
+  // Steps from one that has figures to the next that has some, on average over those that are kept;
+  // 0 with fewer than two.
+  double mean_gap() const;
   // Packets that were sent again, in all.
   int64_t repeated() const { return repeated_; }
 

@@ -226,6 +226,59 @@ TEST(Network, TheVerdictWaitsForFigures) {
   }
 }
 
+// Steps of 2 ms, while figures come every 200 ms.
+constexpr int64_t kRare = 100;
+
+Watch watch_short_steps(int64_t slow_from, int64_t network_slow_from, int64_t network_slow_end) {
+  Watch watch;
+  for (int64_t step = 0; step < 9 * kRare; ++step) {
+    Now now;
+    now.told = {step % kRare == 0, false};
+    if (step >= slow_from) now.message_ms += 20;
+    if (step >= network_slow_from && step < network_slow_end) now.network_ms += 20;
+    watch.step(now);
+  }
+  return watch;
+}
+
+TEST(Network, ShortStepsWaitForTheNextFigure) {
+  constexpr int64_t kNever = 1 << 20, kChange = 5 * kRare + 1;
+  // A busy host: the next figure says that the network is as it was.
+  const Watch busy = watch_short_steps(kChange, kNever, kNever);
+  EXPECT_TRUE(busy.verdicts.empty()) << busy.all();
+  // A link that stays slow: the next figure says so.
+  const Watch slow = watch_short_steps(kChange, kChange, kNever);
+  ASSERT_EQ(slow.verdicts.size(), 1u) << slow.all();
+  EXPECT_EQ(slow.verdicts[0].kind, VerdictKind::SlowLink);
+  EXPECT_EQ(slow.verdicts[0].since_step, kChange);
+  EXPECT_EQ(slow.verdicts[0].found_step, 6 * kRare);
+}
+
+TEST(Network, OneBadFigureOfShortStepsIsNoAlarm) {
+  constexpr int64_t kNever = 1 << 20;
+  // One figure is high while messages are as fast as ever.
+  const Watch spike = watch_short_steps(kNever, 6 * kRare, 6 * kRare + 1);
+  EXPECT_TRUE(spike.verdicts.empty()) << spike.all();
+  // The figure of the step in which the link becomes slow is from before that: the alarm is later.
+  const Watch stale = watch_short_steps(5 * kRare, 5 * kRare + 1, kNever);
+  ASSERT_EQ(stale.verdicts.size(), 1u) << stale.all();
+  EXPECT_EQ(stale.verdicts[0].kind, VerdictKind::SlowLink);
+  EXPECT_GE(stale.verdicts[0].found_step, 6 * kRare);
+}
+
+TEST(Network, TheMeanGapOfFigures) {
+  NetworkHistory history;
+  EXPECT_EQ(history.mean_gap(), 0);
+  const NetworkSample sample{{1}, milliseconds(1), microseconds(100), 0, 0};
+  history.add(sample, 0, 10);
+  EXPECT_EQ(history.mean_gap(), 0);
+  history.add(sample, 1, 10);
+  history.add(sample, 0, 110);
+  EXPECT_EQ(history.mean_gap(), 100);
+  history.add(sample, 1, 60);
+  EXPECT_EQ(history.mean_gap(), 50);
+}
+
 // Where no more figures come, the messages alone decide.
 TEST(Network, TheVerdictDoesNotWaitForEver) {
   Watch watch;
