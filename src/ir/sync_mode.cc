@@ -256,6 +256,20 @@ Error refused(const SyncMode& mode, const std::string& why) {
   return invalid(cat("sync mode ", told(to_text(mode)), ": ", why));
 }
 
+// A field that the kind has no use for would be ignored, and the text would not be read back.
+Status check_unused(const SyncMode& mode) {
+  const auto kind = [&](SyncKind of) { return mode.kind == of; };
+  const char* unused = mode.count != 0 && !has_count(mode.kind)              ? "count"
+                       : mode.window.count() != 0 && !kind(SyncKind::Grace)  ? "window"
+                       : !mode.groups.empty() && !kind(SyncKind::Groups)     ? "groups"
+                       : !mode.parents.empty() && !kind(SyncKind::Ring)      ? "parents"
+                       : !mode.shares.empty() && !kind(SyncKind::Rebalanced) ? "shares"
+                                                                             : nullptr;
+  if (unused == nullptr) return ok();
+  return invalid(cat("sync mode ", kNames[static_cast<size_t>(mode.kind)], ": expected no ", unused,
+                     ", which this mode does not use, found some: leave it out"));
+}
+
 // Groups that are numbered otherwise have no text, so no other refusal may come before this one.
 Status check_groups(const SyncMode& mode, int32_t replicas) {
   int32_t next = 0;
@@ -332,6 +346,7 @@ Status check(const SyncMode& mode, int32_t replicas) {
   if (replicas < 1 || replicas > kMostReplicas) {
     return invalid(cat("expected 1 to ", kMostReplicas, " replicas, found ", replicas));
   }
+  if (const Status fault = check_unused(mode); !fault.ok()) return fault;
   if (mode.window.count() < 0 || mode.window > from_milliseconds(kMostWindowMs)) {
     return invalid(cat("sync mode grace: expected a window of 0 to ", kMostWindowMs, " ms"));
   }

@@ -78,7 +78,7 @@ bool is_formed(const SyncMode& mode);
 // Errors: Invalid/Call  one replica in a mode that is not synchronous; a count outside of what the
 //         kind allows; groups, parents or shares of another number of replicas; a child whose
 //         parent is no member of the ring; a ring of another length than K; numbers out of range;
-//         an outer step without local steps
+//         an outer step without local steps; a field that the kind does not use
 Status check(const SyncMode& mode, int32_t replicas);
 
 // The mode as text:

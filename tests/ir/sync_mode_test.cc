@@ -131,5 +131,39 @@ TEST(SyncMode, RefusalsAreOneSentence) {
             "group 2 where 1 is the next new one");
 }
 
+// Every field in every kind that has no use for it.
+TEST(SyncMode, UnusedFieldsAreRefused) {
+  const std::vector<std::pair<std::string, SyncKind>> fields = {{"window", SyncKind::Grace},
+                                                                {"groups", SyncKind::Groups},
+                                                                {"parents", SyncKind::Ring},
+                                                                {"shares", SyncKind::Rebalanced}};
+  for (const char* text : {"synchronous", "asynchronous", "x:2", "grace:2", "groups", "ring:2",
+                           "backup:1", "rebalanced"}) {
+    const SyncMode plain = sync_mode_from_text(text).value();
+    ASSERT_TRUE(check(plain, 2).ok()) << text;
+    for (const auto& [field, user] : fields) {
+      if (plain.kind == user) continue;
+      SyncMode mode = plain;
+      if (field == "window") mode.window = Duration(1);
+      if (field == "groups") mode.groups = {0, 0};
+      if (field == "parents") mode.parents = {{0}, {1}};
+      if (field == "shares") mode.shares = {1, 1};
+      const Status status = check(mode, 2);
+      ASSERT_FALSE(status.ok()) << text << " with " << field;
+      EXPECT_NE(status.error().message.find(cat("expected no ", field)), std::string::npos)
+          << status.error().message;
+    }
+    if (plain.count != 0) continue;
+    SyncMode mode = plain;
+    mode.count = 1;
+    ASSERT_FALSE(check(mode, 2).ok()) << text;
+  }
+  SyncMode mode;
+  mode.count = 3;
+  EXPECT_EQ(check(mode, 4).error().message,
+            "sync mode synchronous: expected no count, which this mode does not use, found some: "
+            "leave it out");
+}
+
 }  // namespace
 }  // namespace tenuto
