@@ -65,7 +65,9 @@ UpdateRule::UpdateRule(const RuleStart& start)
       replicas_(static_cast<size_t>(start.replicas)),
       live_(start.replicas),
       version_(start.version) {
-  for (size_t i = 0; i < start.iterations.size(); ++i) replicas_[i].next = start.iterations[i];
+  for (size_t i = 0; i < start.iterations.size(); ++i) {
+    replicas_[i].next = replicas_[i].unapplied = start.iterations[i];
+  }
   start_.iterations.clear();
 }
 
@@ -158,16 +160,6 @@ Result<Decided> UpdateRule::change(const SyncMode& mode) {
   open_ = over_ = false;
   for (Replica& replica : replicas_) replica.clock = replica.phase == Phase::Waiting ? 1 : 0;
   Decided decided;
-  for (size_t i = 0; i < buffer_.size();) {
-    const Offer waiting = buffer_[i];
-    if (!is_stale(waiting)) {
-      ++i;
-      continue;
-    }
-    buffer_.erase(buffer_.begin() + static_cast<int64_t>(i));
-    at(waiting.replica).phase = Phase::Free;
-    drop(waiting, DropReason::Stale, decided);
-  }
   proceed(decided);
   return decided;
 }
@@ -195,12 +187,17 @@ Result<Decided> UpdateRule::join(ReplicaId replica, Iteration iteration) {
     return invalid(cat("replica ", replica, " cannot join with iteration ", iteration.value,
                        ": expected a lost replica and an iteration from 0 to ", kMostIterations));
   }
+  const Iteration unapplied = at(replica).unapplied;
+  if (iteration < unapplied) {
+    return invalid(cat("replica ", replica, " cannot join with iteration ", iteration.value,
+                       ", which is applied already: expected one from ", unapplied.value, " on"));
+  }
   int64_t fewest = std::numeric_limits<int64_t>::max();
   for (const Replica& other : replicas_) {
     if (other.phase != Phase::Lost) fewest = std::min(fewest, other.clock);
   }
   const int64_t clock = live_ == 0 ? 0 : fewest;  // it is not behind: the others need not wait
-  at(replica) = Replica{Phase::Free, {}, iteration, clock, false};
+  at(replica) = Replica{Phase::Free, {}, iteration, clock, false, unapplied};
   ++live_;
   Decided decided;
   proceed(decided);
@@ -299,6 +296,7 @@ void UpdateRule::apply(std::vector<Offer> members, Decided& decided) {
     CHECK(replica.phase == Phase::Waiting, "a member of an update waits");
     replica.phase = Phase::Free;
     replica.was_applied = true;
+    replica.unapplied = member.iteration + replica.work.local_steps;
     update.parents.push_back(parent_of(member.replica));
   }
   std::erase_if(buffer_, [&](const Offer& offer) { return !is_waiting(offer.replica.value); });

@@ -126,8 +126,8 @@ class UpdateRule {
   // The window of this number is over. One that is not open any more changes nothing.
   Decided close(int64_t number);
 
-  // Another mode from now on. Waiting offers are tested against it at once; a replica that computes
-  // makes the offer that it was released for.
+  // Another mode from now on. Waiting offers stay, whatever version they read, and are tested
+  // against it at once; a replica that computes makes the offer that it was released for.
   //
   // Errors: as make. The rule is unchanged then.
   Result<Decided> change(const SyncMode& mode);
@@ -140,7 +140,8 @@ class UpdateRule {
 
   // A lost replica is back, has the newest version, and goes on with this iteration.
   //
-  // Errors: Invalid/Call  an unknown or live replica; an iteration below 0 or above 2^53
+  // Errors: Invalid/Call  an unknown or live replica; an iteration below 0 or above 2^53, or one
+  //         that is in an update already. The rule is unchanged then.
   Result<Decided> join(ReplicaId replica, Iteration iteration);
 
   // The mode in force.
@@ -165,6 +166,7 @@ class UpdateRule {
     Iteration next;            // its next one
     int64_t clock = 0;         // its offers since the last change of mode
     bool was_applied = false;  // its offer before
+    Iteration unapplied;       // the iteration behind the last one that is in an update
     bool operator==(const Replica&) const = default;
   };
 

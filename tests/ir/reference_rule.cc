@@ -41,21 +41,8 @@ Decided ReferenceRule::change(const SyncMode& mode) {
   mode_ = mode;
   open_ = over_ = false;
   for (auto& [replica, clock] : clock_) clock = 0;
-  Decided decided;
-  std::vector<Offer> kept;
-  for (const Offer& offer : waiting_) {
-    const int32_t replica = offer.replica.value;
-    clock_[replica] = 1;
-    const bool late = mode_.kind == SyncKind::Backup && offer.version < version_;
-    if (!late || before_[replica] != 'a') {
-      kept.push_back(offer);
-      continue;
-    }
-    decided.dropped.push_back({offer, DropReason::Stale});
-    before_[replica] = 'd';
-  }
-  waiting_ = kept;
-  return follow(decided);
+  for (const Offer& offer : waiting_) clock_[offer.replica.value] = 1;
+  return follow({});
 }
 
 Decided ReferenceRule::lose(int32_t replica) {

@@ -355,6 +355,121 @@ TEST(UpdateRule, RandomHistories) {
   EXPECT_GT(updates, 5'000);
 }
 
+// ---- where the mass is -------------------------------------------------------------------------
+
+// Counts from decisions alone, apart from the rule's own sums.
+struct Ledger {
+  std::map<int32_t, Release> computing, waiting;
+  std::map<int32_t, Iteration> unapplied;  // by replica: behind its last iteration in an update
+  Mass offered, applied, late, lost;
+  int64_t window = -1;
+
+  void take(const Decided& decided) {
+    for (const Dropped& of : decided.dropped) {
+      (of.reason == DropReason::Stale ? late : lost) += of.offer.mass;
+      EXPECT_EQ(waiting.erase(of.offer.replica.value), 1u);
+    }
+    for (const Update& update : decided.updates) {
+      applied += mass_of(update);
+      for (const Offer& member : update.members) {
+        const auto found = waiting.find(member.replica.value);
+        ASSERT_NE(found, waiting.end());
+        EXPECT_EQ(found->second.offer, member);
+        unapplied[member.replica.value] = member.iteration + found->second.local_steps;
+        waiting.erase(found);
+      }
+    }
+    for (const Release& of : decided.released) computing[of.offer.replica.value] = of;
+    if (decided.window) window = decided.window->number;
+  }
+  Mass waits() const {
+    Mass mass;
+    for (const auto& [replica, release] : waiting) mass += release.offer.mass;
+    return mass;
+  }
+};
+
+// One random input: a change of mode (often into backup), a loss, a join, the end of a window, or
+// an offer.
+void random_input(Random& random, UpdateRule& rule, Ledger& ledger, std::set<int32_t>& gone,
+                  int32_t replicas, int64_t micros) {
+  const int64_t choice = random.below(100);
+  const auto one = static_cast<int32_t>(random.below(replicas));
+  Result<Decided> decided = Decided{};
+  if (choice < 12) {
+    SyncMode mode = random_mode(random, replicas, micros);
+    if (choice < 6)
+      mode = sync_mode_from_text(cat("backup:", 1 + random.below(replicas - 1))).value();
+    decided = rule.change(mode);
+    ASSERT_TRUE(decided.ok()) << decided.error().message;
+    EXPECT_TRUE(decided.value().dropped.empty()) << "a change of mode drops nothing";
+  } else if (choice < 16 && gone.insert(one).second) {
+    ledger.computing.erase(one);
+    decided = rule.lose({one});
+  } else if (choice < 24 && gone.count(one) > 0) {
+    const Iteration next = ledger.unapplied[one];
+    if (next > Iteration{}) {
+      const UpdateRule before = rule;
+      EXPECT_FALSE(rule.join({one}, {random.below(next.value)}).ok());
+      EXPECT_EQ(rule, before);
+    }
+    gone.erase(one);
+    decided = rule.join({one}, next + random.below(3));
+  } else if (choice < 32) {
+    decided = rule.close(ledger.window);
+  } else if (const auto found = ledger.computing.find(one); found != ledger.computing.end()) {
+    const Release release = found->second;
+    ledger.computing.erase(found);
+    ledger.waiting[one] = release;
+    ledger.offered += release.offer.mass;
+    decided = rule.offer(release.offer);
+  }
+  ASSERT_TRUE(decided.ok()) << decided.error().message;
+  ledger.take(decided.value());
+}
+
+// Offered mass is applied, waits, or is named as dropped: as late, in the mode with backup workers,
+// or as lost with its replica.
+TEST(UpdateRule, MassIsAppliedWaitsOrIsNamed) {
+  Mass late, lost, waited;
+  for (uint64_t seed = 0; seed < 200; ++seed) {
+    SCOPED_TRACE(cat("seed ", seed));
+    Random random(seed);
+    const auto replicas = static_cast<int32_t>(2 + random.below(6));
+    const int64_t micros = 1 + random.below(5);
+    UpdateRule rule = rule_of({random_mode(random, replicas, micros), replicas, micros, {}, {}});
+    Ledger ledger;
+    std::set<int32_t> gone;
+    ledger.take(rule.begin());
+    for (int i = 0; i < 300; ++i) {
+      random_input(random, rule, ledger, gone, replicas, micros);
+      if (testing::Test::HasFailure()) return;
+      ASSERT_EQ(ledger.offered, ledger.applied + ledger.waits() + ledger.late + ledger.lost);
+      ASSERT_EQ(ledger.offered, rule.offered_mass());
+      ASSERT_EQ(ledger.waits(), rule.waiting_mass());
+      waited += ledger.waits();
+    }
+    late += ledger.late;
+    lost += ledger.lost;
+  }
+  EXPECT_GT(late, Mass{100});
+  EXPECT_GT(lost, Mass{100});
+  EXPECT_GT(waited, Mass{1000});
+}
+
+TEST(UpdateRule, AnAppliedIterationDoesNotJoin) {
+  UpdateRule rule = rule_of({SyncMode{}, 2, 1, {}, {{5}, {5}}});
+  const Decided begun = rule.begin();
+  for (const Release& of : begun.released) ASSERT_TRUE(rule.offer(of.offer).ok());
+  ASSERT_TRUE(rule.lose({1}).ok());
+  const auto joined = rule.join({1}, {5});
+  ASSERT_FALSE(joined.ok());
+  EXPECT_EQ(joined.error().message,
+            "replica 1 cannot join with iteration 5, which is applied already: expected one from 6 "
+            "on");
+  EXPECT_TRUE(rule.join({1}, {6}).ok());
+}
+
 // ---- pairs of modes that are the same ----------------------------------------------------------
 
 // Modes that must decide the same, apart from windows.
