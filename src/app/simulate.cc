@@ -233,7 +233,7 @@ void add_sync_flags(CLI::App& command, SyncQuestion& question) {
        {number_flag(command, "--replicas", question.replicas, whole_numbers(1, kMostReplicas),
                     "replicas of the model (8)"),
         numbers_flag(command, "--iteration-ms", question.iteration_ms, NumberRange{1e-3, 1e6},
-                     "time of an iteration: one number, or one per replica (100)"),
+                     "compute time of an iteration, one or one per replica (100)"),
         number_flag(command, "--apply-ms", question.apply_ms, NumberRange{0, 1e5},
                     "time of applying one update (0)"),
         number_flag(command, "--jitter-percent", question.jitter_percent, NumberRange{0, 1000},

@@ -20,12 +20,25 @@ constexpr int64_t kMicros = 16;        // of a replica's iteration, so that shar
 constexpr double kWarmUpShare = 0.2;   // of the time
 constexpr size_t kShown = 8;           // alternatives in people's text
 constexpr int64_t kDraws = 24;         // iterations of each replica that "auto" is told of
+constexpr uint64_t kTrial = 1;         // sets the seed of these apart from the run's
 
 struct Case {
   std::vector<IterationTime> means;
-  IterationTimes times;
+  IterationTimes times;  // of the run
+  IterationTimes trial;  // drawn apart from the run's: what "auto" has measured before it
+  uint64_t trial_seed = 0;
   double offers = 0;  // at most, in the time asked for
 };
+
+// Lognormal times around the compute times of `means`; transfers take no time.
+IterationTimes drawn(const std::vector<IterationTime>& means, double deviation, uint64_t seed) {
+  return [means, deviation, seed](int32_t replica, int64_t iteration, Duration) {
+    const double factor = lognormal(
+        deviation, mix(seed, static_cast<uint64_t>(replica), static_cast<uint64_t>(iteration)));
+    const auto mean = static_cast<double>(means[static_cast<size_t>(replica)].compute.count());
+    return IterationTime{Duration(std::max<int64_t>(1, std::llround(mean * factor))), Duration{}};
+  };
+}
 
 Result<Case> case_of(const SyncQuestion& question) {
   const auto replicas = static_cast<size_t>(std::max(question.replicas, 1));
@@ -54,30 +67,27 @@ Result<Case> case_of(const SyncQuestion& question) {
                        question.seconds));
   }
   const double deviation = question.jitter_percent / 100;
-  made.times = [means = made.means, deviation, seed = question.seed](int32_t replica,
-                                                                     int64_t iteration, Duration) {
-    const double factor = lognormal(
-        deviation, mix(seed, static_cast<uint64_t>(replica), static_cast<uint64_t>(iteration)));
-    const auto mean = static_cast<double>(means[static_cast<size_t>(replica)].compute.count());
-    return IterationTime{Duration(std::max<int64_t>(1, std::llround(mean * factor))), Duration{}};
-  };
+  made.times = drawn(made.means, deviation, question.seed);
+  made.trial_seed = mix(question.seed, 0, 0, kTrial);
+  made.trial = drawn(made.means, deviation, made.trial_seed);
   return made;
 }
 
-// The look-ahead's choice for these replicas, from a few iterations of each.
+// The look-ahead's choice for these replicas, from a few iterations of each. They are not those
+// that are run then, which nobody could know before.
 Result<SyncChoice> chosen(const SyncQuestion& question, const Case& made) {
   ChooseInput input;
   for (int32_t replica = 0; replica < question.replicas; ++replica) {
     input.samples.emplace_back();
     for (int64_t i = 0; i < kDraws; ++i) {
-      input.samples.back().push_back(made.times(replica, i, Duration{}));
+      input.samples.back().push_back(made.trial(replica, i, Duration{}));
     }
   }
   input.apply = from_milliseconds(question.apply_ms);
   input.micros = kMicros;
   input.kappa = question.kappa;
   input.current = first_mode(made.means);
-  input.seed = question.seed;
+  input.seed = made.trial_seed;
   return choose_by_look_ahead(input);
 }
 

@@ -15,12 +15,14 @@ namespace tenuto {
 struct SyncQuestion {
   std::string mode;  // as ir/sync_mode.h reads it, or "auto"
   int32_t replicas = 8;
-  std::vector<double> iteration_ms;  // of all replicas, or one per replica; empty = 100
-  double apply_ms = 0;               // of one update
-  double jitter_percent = 0;         // deviation of an iteration
-  double seconds = 100;              // simulated
-  double kappa = 0.3;                // what age costs (sync/progress.h)
-  double target_gradients = 1000;    // gradients of age zero that reach the target accuracy
+  // Compute times of all replicas, or one per replica; empty = 100. Transfers take no time, so
+  // rebalanced shares scale all of it: add what links take to the times for any other mode.
+  std::vector<double> iteration_ms;
+  double apply_ms = 0;             // of one update
+  double jitter_percent = 0;       // deviation of an iteration
+  double seconds = 100;            // simulated
+  double kappa = 0.3;              // what age costs (sync/progress.h)
+  double target_gradients = 1000;  // gradients of age zero that reach the target accuracy
   uint64_t seed = 0;
 };
 

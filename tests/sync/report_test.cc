@@ -3,6 +3,9 @@
 
 #include <gtest/gtest.h>
 
+#include <cmath>
+#include <vector>
+
 #include "base/text.h"
 
 namespace tenuto {
@@ -83,6 +86,37 @@ TEST(SyncReport, AShortTimeHasTheRateOfALongOne) {
     ASSERT_TRUE(report.ok());
     EXPECT_DOUBLE_EQ(report.value().measure.gradients_per_second, 80) << seconds;
   }
+}
+
+// What "auto" has measured before says nothing of the luck of the run. With one replica and 24
+// iterations in the run, the figures of both would go together if they were of the same draws.
+TEST(SyncReport, AutoDoesNotKnowTheRun) {
+  constexpr int kSeeds = 200;
+  SyncQuestion question;
+  question.mode = "auto";
+  question.replicas = 1;
+  question.jitter_percent = 50;
+  question.seconds = 2.4;
+  std::vector<double> promised, run;
+  double promised_mean = 0, run_mean = 0;
+  for (int seed = 0; seed < kSeeds; ++seed) {
+    question.seed = static_cast<uint64_t>(seed);
+    const auto report = answer(question);
+    ASSERT_TRUE(report.ok()) << report.error().message;
+    ASSERT_EQ(report.value().alternatives.size(), 1u);
+    promised.push_back(report.value().alternatives[0].measure.gradients_per_second);
+    run.push_back(report.value().measure.gradients_per_second);
+    promised_mean += promised.back() / kSeeds;
+    run_mean += run.back() / kSeeds;
+  }
+  double both = 0, of_promised = 0, of_run = 0;
+  for (size_t i = 0; i < promised.size(); ++i) {
+    both += (promised[i] - promised_mean) * (run[i] - run_mean);
+    of_promised += (promised[i] - promised_mean) * (promised[i] - promised_mean);
+    of_run += (run[i] - run_mean) * (run[i] - run_mean);
+  }
+  ASSERT_GT(of_promised * of_run, 0);
+  EXPECT_LT(std::abs(both), 0.3 * std::sqrt(of_promised * of_run));
 }
 
 TEST(SyncReport, Refusals) {
