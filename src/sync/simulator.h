@@ -10,6 +10,7 @@
 #include <cstdint>
 #include <deque>
 #include <functional>
+#include <optional>
 #include <queue>
 #include <vector>
 
@@ -70,6 +71,10 @@ class SyncSimulator {
   // What was applied so far counts as warm-up.
   void begin_to_measure();
 
+  // The moment of the next event; none = no replica is left.
+  std::optional<Duration> next_at() const {
+    return events_.empty() ? std::nullopt : std::optional(events_.top().at);
+  }
   // The moment of the last event.
   Duration now() const { return now_; }
   // Offers that have arrived, and updates that have been applied.

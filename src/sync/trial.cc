@@ -104,7 +104,9 @@ class Trial {
     if (!made.ok()) return made.error();
     SyncSimulator simulator = std::move(made).value();
     simulator_ = &simulator;
-    while (!result_.reached && simulator.now() < setting_.limit && simulator.step()) {
+    while (simulator.now() < setting_.limit) {
+      evaluate_before(std::min(simulator.next_at().value_or(setting_.limit), setting_.limit));
+      if (result_.reached || !simulator.step()) break;
       look(simulator);
     }
     result_.measure = simulator.measure();
@@ -172,22 +174,23 @@ class Trial {
                mass / static_cast<double>(count), count);
   }
 
-  // Evaluates and decides when it is time to.
+  // Makes the evaluations that are due before `next`, the moment of the next event: with the
+  // parameters of their own moment, which that event may change.
+  void evaluate_before(Duration next) {
+    for (; next_evaluation_ < next && !result_.reached; next_evaluation_ += setting_.evaluation) {
+      result_.accuracy = model_.accuracy(parameters_);
+      good_ = result_.accuracy >= setting_.target ? good_ + 1 : 0;
+      if (good_ == 2) result_.reached = next_evaluation_;
+    }
+  }
+
+  // Notes iterations that have ended, and decides when it is time to.
   void look(SyncSimulator& simulator) {
     for (size_t i = 0; i < under_way_.size(); ++i) {
       UnderWay& own = under_way_[i];
       if (own.heard || simulator.now() < own.since + own.time.compute + own.time.transfer) continue;
       samples_[i].add(own.time, own.share);
       own.heard = true;
-    }
-    while (simulator.now() >= next_evaluation_) {
-      next_evaluation_ += setting_.evaluation;
-      result_.accuracy = model_.accuracy(parameters_);
-      good_ = result_.accuracy >= setting_.target ? good_ + 1 : 0;
-      if (good_ == 2) {
-        result_.reached = next_evaluation_ - setting_.evaluation;
-        return;
-      }
     }
     if (setting_.policy == SyncPolicy::Fixed || simulator.now() < next_decision_) return;
     next_decision_ = simulator.now() + kDecisionEvery;

@@ -178,6 +178,35 @@ TEST(SyncSimulator, RandomModesConserveMass) {
   }
 }
 
+// Shares are shares, also where measuring begins just before a change of mode: what waits then was
+// offered before, and is not dropped after.
+TEST(SyncSimulator, AppliedFractionsAreSharesOverChanges) {
+  for (uint64_t seed = 0; seed < 40; ++seed) {
+    SCOPED_TRACE(cat("seed ", seed));
+    Random random(seed);
+    const auto replicas = static_cast<int32_t>(3 + random.below(6));
+    SyncScenario scenario = *find_sync_scenario("random");
+    scenario.replicas = replicas;
+    const SyncMode first = sync_mode_from_text("synchronous").value();
+    auto made = SyncSimulator::make(
+        {{first, replicas, 5, {}, {}}, times_of(scenario, seed), scenario.apply}, {});
+    ASSERT_TRUE(made.ok()) << made.error().message;
+    SyncSimulator simulator = std::move(made).value();
+    for (int i = 0; i < 1000; ++i) {
+      ASSERT_TRUE(simulator.step());
+      if (random.below(20) != 0) continue;
+      SyncMode mode = random_mode(random, replicas, 5);
+      if (random.below(2) == 0) mode = sync_mode_from_text("backup:2").value();
+      simulator.begin_to_measure();
+      ASSERT_TRUE(simulator.change(mode).ok());
+      for (const double share : simulator.measure().applied_fraction) {
+        EXPECT_GE(share, 0);
+        EXPECT_LE(share, 1);
+      }
+    }
+  }
+}
+
 TEST(SyncSimulator, EqualSeedsGiveEqualFigures) {
   const SyncScenario& scenario = *find_sync_scenario("random");
   const SyncMode mode = sync_mode_from_text("grace:4:12ms").value();

@@ -69,6 +69,26 @@ TEST(Trial, ReachesTheTarget) {
   EXPECT_LT(chosen.gradients, 1.5 * synchronous.gradients);
 }
 
+// All have computed after some 110 ms, and the first update is applied 50 ms later. An evaluation
+// between finds what the first parameters know.
+TEST(Trial, EvaluatesBeforeTheNextEvent) {
+  TrialSetting setting;
+  setting.scenario = *find_sync_scenario("none");
+  setting.scenario.apply = from_milliseconds(50);
+  setting.mode = sync_mode_from_text("synchronous").value();
+  const TrialModel model(setting.seed, setting.scenario.replicas);
+  const double first = model.accuracy(model.initial());
+  setting.evaluation = from_milliseconds(130);
+  setting.limit = from_milliseconds(140);
+  setting.target = first;
+  const auto result = run_trial(setting);
+  ASSERT_TRUE(result.ok()) << result.error().message;
+  EXPECT_EQ(result.value().accuracy, first);
+  ASSERT_TRUE(result.value().reached);
+  EXPECT_EQ(*result.value().reached, from_milliseconds(130));
+  EXPECT_EQ(result.value().gradients, 0);
+}
+
 TEST(Trial, PublishedHeuristicRuns) {
   const TrialResult result = trial("slow-compute", "synchronous", SyncPolicy::Published);
   ASSERT_TRUE(result.reached);
