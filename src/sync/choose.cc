@@ -16,6 +16,9 @@ namespace {
 constexpr int64_t kWarmUpRounds = 60, kRounds = 180;
 // Up to this many replicas every count is tried; above, as many as this, evenly spread.
 constexpr int32_t kMostCounts = 16;
+// Iterations of a replica that are drawn; one that makes more begins again with the first. More
+// than kRounds are made only by replicas that are faster than the mean.
+constexpr int64_t kDrawn = 256;
 constexpr double kWideGap = 1.4;  // of groups, besides kGroupGap
 
 SyncMode counted(SyncKind kind, int32_t count) {
@@ -37,6 +40,16 @@ std::vector<int32_t> counts_between(int32_t low, int32_t high) {
 
 double score_of(const SyncAlternative& of, int32_t replicas, double kappa) {
   return of.measure.gradients_per_second * value_of_gradient(of.measure.mean_age, replicas, kappa);
+}
+
+// The drawn iterations, by replica: each number is hashed once for all candidates.
+std::vector<IterationTime> draw(const IterationTimes& times, int32_t replicas) {
+  std::vector<IterationTime> table;
+  table.reserve(static_cast<size_t>(replicas * kDrawn));
+  for (int32_t replica = 0; replica < replicas; ++replica) {
+    for (int64_t i = 0; i < kDrawn; ++i) table.push_back(times(replica, i, Duration{}));
+  }
+  return table;
 }
 
 Status check_input(const ChooseInput& input) {
@@ -144,7 +157,10 @@ Result<SyncChoice> choose_by_look_ahead(const ChooseInput& input) {
   if (std::find(modes.begin(), modes.end(), input.current) == modes.end()) {
     modes.push_back(input.current);
   }
-  const IterationTimes times = times_of(input.samples, input.seed);
+  const std::vector<IterationTime> table = draw(times_of(input.samples, input.seed), replicas);
+  const IterationTimes times = [&table](int32_t replica, int64_t iteration, Duration) {
+    return table[static_cast<size_t>(replica * kDrawn + iteration % kDrawn)];
+  };
   SyncChoice choice;
   for (const SyncMode& mode : modes) {
     auto measure = simulate_sync({{mode, replicas, input.micros, {}, {}}, times, input.apply},

@@ -3,8 +3,9 @@
 // of its age is worth (sync/progress.h).
 //
 // The candidates have the same luck: the same measured iteration stands in for the same iteration
-// of a replica in all of them. A formula is not used, because the published one is wrong by up to a
-// factor of five where one replica is slow (sync/heuristic.h).
+// of a replica in all of them, from one table of draws that is filled once for a decision. A
+// formula is not used, because the published one is wrong by up to a factor of five where one
+// replica is slow (sync/heuristic.h).
 #pragma once
 
 #include <cstdint>
@@ -72,7 +73,7 @@ std::vector<SyncMode> sync_candidates(std::span<const IterationTime> times, int6
 //
 // Errors: Invalid/Call  no replica; one without samples; a current mode that the rule does not
 //         accept; a kappa below 0
-// Cost:   candidates x 180 W offers
+// Cost:   candidates x 180 W offers, and 256 W draws
 Result<SyncChoice> choose_by_look_ahead(const ChooseInput& input);
 
 }  // namespace tenuto
