@@ -15,6 +15,7 @@
 #include "base/clock.h"
 #include "base/quantile.h"
 #include "base/text.h"
+#include "bench/predict_tables.h"
 #include "sync/choose.h"
 #include "sync/heuristic.h"
 #include "sync/paired.h"
@@ -31,7 +32,8 @@ struct Asked {
   std::string optimizer;  // empty = the scenario's
   std::optional<double> rate;
   double kappa = 0.3, clip = 0;
-  bool json = false;
+  bool json = false, predictors = false;
+  PredictorQuestion question;  // with predictors
 };
 
 const std::vector<std::string>& fixed_modes() {
@@ -159,6 +161,17 @@ void print_row(const std::string& name, const std::vector<std::string>& modes,
   std::fflush(stdout);
 }
 
+int run_predictors(const Asked& asked) {
+  PredictorQuestion question = asked.question;
+  question.scenarios = asked.scenarios;
+  question.first_seed = asked.first_seed;
+  question.seeds = asked.seeds;
+  const Status printed = print_predictors(question);
+  if (printed.ok()) return 0;
+  std::fprintf(stderr, "sync_bench: %s\n", printed.error().message.c_str());
+  return 2;
+}
+
 int run(const Asked& asked) {
   std::vector<std::string> modes = asked.modes;
   if (modes.empty()) {
@@ -227,7 +240,17 @@ int main(int count, char** words) {
                  "learning rate (sgd: 1.2, momentum and nesterov: 0.15, adamw: 0.01)");
   app.add_option("--clip", asked.clip, "longest mean gradient of an update, 0 = any (0)")
       ->check(CLI::NonNegativeNumber);
-  app.add_flag("--json", asked.json, "one JSON object");
+  CLI::Option* json = app.add_flag("--json", asked.json, "one JSON object");
+  CLI::Option* predictors =
+      app.add_flag("--predictors", asked.predictors,
+                   "predictors of iteration times and stragglers instead of modes");
+  predictors->excludes(json);
+  app.add_option("--recordings", asked.question.recordings,
+                 "files of recorded iterations to predict instead of scenarios")
+      ->delimiter(',')
+      ->needs(predictors);
+  app.add_option("--record", asked.question.record, "writes the last recording to this file")
+      ->needs(predictors);
   CLI11_PARSE(app, count, words);
-  return tenuto::run(asked);
+  return asked.predictors ? tenuto::run_predictors(asked) : tenuto::run(asked);
 }
