@@ -245,6 +245,9 @@ int main(int count, char** words) {
       app.add_flag("--predictors", asked.predictors,
                    "predictors of iteration times and stragglers instead of modes");
   predictors->excludes(json);
+  for (const char* of_modes : {"--mode", "--kappa", "--optimizer", "--rate", "--clip"}) {
+    predictors->excludes(app.get_option(of_modes));
+  }
   app.add_option("--recordings", asked.question.recordings,
                  "files of recorded iterations to predict instead of scenarios")
       ->delimiter(',')
