@@ -139,7 +139,8 @@ class Trial {
     own.heard = false;
   }
 
-  // Takes the local steps, and returns how far they lead, for each sample as a gradient would.
+  // Takes the local steps. Returns how far they have moved the parameters, times the mass, which is
+  // what the sum of a gradient over so many samples would be.
   std::vector<float> change_of(const Release& release) {
     const Offer& offer = release.offer;
     const Mass samples{offer.mass.micros / release.local_steps};
