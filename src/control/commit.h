@@ -23,9 +23,9 @@ bool is_kept(const State& state, int64_t version);
 // frozen: all of them go on from there, and joiners have been sent back before.
 bool is_kept_by_the_frozen(const State& state, int64_t version);
 
-// The newest version that every stage still has at one living holder at least, and at most
-// `ceiling`; a ceiling below 0 is none. None until all living holders are frozen in this epoch. -1
-// = some stage has no version.
+// The newest version, not above `ceiling`, that at least one living holder of every stage has. A
+// ceiling below 0 means no limit. None until all living holders are frozen in this epoch. -1 = some
+// stage has no version.
 std::optional<int64_t> newest_in_reach(const State& state, int64_t ceiling);
 
 // True when a worker that has version `held` can save `version`: it has it, or can go back to it.

@@ -254,7 +254,8 @@ class GrpcServer : public Server {
     return false;
   }
 
-  // The call has been refused: it is cancelled unless the refusal leaves soon. Lock held.
+  // Cancels a call that has been refused if its refusal cannot be sent within RefusedCalls::kLimit.
+  // Lock held.
   void keep_refused(const void* call, const grpc::ServerContext& context) {
     refused_.add(
         call, [&context] { context.TryCancel(); }, monotonic_clock().now());

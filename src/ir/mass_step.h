@@ -3,10 +3,10 @@
 //
 // An update of mass q, where a synchronous one has the full mass F, moves by q / F of what a
 // synchronous one does, and a moment with factor beta keeps beta^(q / F). So F / q updates with the
-// same gradient move as one synchronous update does: exactly with plain SGD, and with moments up to
-// where in between the parameters are read. A sync mode can change at any update, and no learning
-// rate or momentum changes with it. At full mass every factor is that of the plain optimizer, bit
-// for bit.
+// same gradient move as one synchronous update does. With plain SGD this is exact; with moments
+// there is a difference, because parameters are also read between these updates. A sync mode can
+// change at any update, and no learning rate or momentum changes with it. At full mass every factor
+// is that of the plain optimizer, bit for bit.
 //
 // Clipping: an update's mean gradient is clipped to the same norm whatever its mass. So updates of
 // one full mass together never move further than one clipped synchronous update does. The mean of

@@ -57,7 +57,7 @@ std::string to_text(const Recording& recording);
 // Errors: Invalid/Call "SOURCE:LINE:COLUMN: sentence"; a replica with fewer samples than others
 Result<Recording> recording_from_text(std::string_view text, std::string_view source);
 
-// Another job on the host of a replica, which takes its CPU for a while, again and again.
+// Another job on the host of a replica: it uses the CPU for a while, pauses, and begins again.
 struct CpuHog {
   int32_t replica = 0;
   double begins = 0.02, ends = 0.05;  // chance of each iteration

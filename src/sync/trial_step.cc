@@ -47,7 +47,8 @@ void TrialStep::take(std::span<float> parameters, std::span<const float> sum, Ma
   const auto samples = static_cast<double>(mass.micros);
   const double clip = clip_factor(std::sqrt(squared_norm(sum)) / samples, setting_.clip);
   if (setting_.optimizer == TrialOptimizer::Sgd) {
-    // rate x (mass / full) x (sum / mass), without a division of each gradient.
+    // This is rate x (mass / full) x (sum / mass), with one factor in place of a division of each
+    // gradient.
     take_momentum_step(parameters, first_, sum,
                        {0, 1, setting_.rate * clip / static_cast<double>(full.micros)});
     return;
