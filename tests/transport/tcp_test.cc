@@ -3,10 +3,14 @@
 #include "transport/tcp/tcp.h"
 
 #include <gtest/gtest.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <sys/resource.h>
+#include <sys/socket.h>
 
 #include <cstdlib>
 #include <cstring>
+#include <optional>
 #include <string>
 #include <thread>
 #include <vector>
@@ -277,6 +281,48 @@ TEST(Tcp, APeerWhoseProcessIsStoppedIsWaitedFor) {
       EXPECT_TRUE(wire->mailbox.reports.front().status.ok());
     }
     EXPECT_TRUE(same(half.in, half.out));
+  }
+}
+
+// Two workers over the kernel's sockets, and the descriptors of their connection's two ends.
+struct Connected {
+  explicit Connected(Duration mend_limit) {
+    TcpSettings settings;
+    settings.mend_limit = mend_limit;
+    left.emplace(make_tcp(settings), hello_of(0));
+    right.emplace(make_tcp(settings), hello_of(1));
+    EXPECT_TRUE(left->connect(*right).ok());
+    for (int each = 3; each < 1024; ++each) {
+      sockaddr_in address{};
+      socklen_t length = sizeof(address);
+      auto* const to = reinterpret_cast<sockaddr*>(&address);
+      const bool connected = ::getpeername(each, to, &length) == 0;
+      if (connected && address.sin_family == AF_INET) ends.push_back(each);
+    }
+    EXPECT_EQ(ends.size(), 2u);
+  }
+  std::optional<Party> left, right;
+  std::vector<int> ends;
+};
+
+// Keep-alive breaks a silent connection in time, as far as whole seconds allow.
+TEST(Tcp, KeepAliveIsAsLongAsTheSettingsSay) {
+  for (const auto& [limit, seconds] :
+       {std::pair{100, 2}, {2000, 2}, {4000, 3}, {5000, 4}, {16000, 12}, {40000, 28}}) {
+    const Connected two{milliseconds(limit)};
+    for (const int each : two.ends) {
+      const auto option = [each](int level, int name) {
+        int value = 0;
+        socklen_t length = sizeof(value);
+        EXPECT_EQ(::getsockopt(each, level, name, &value, &length), 0);
+        return value;
+      };
+      EXPECT_EQ(option(SOL_SOCKET, SO_KEEPALIVE), 1);
+      EXPECT_EQ(option(IPPROTO_TCP, TCP_KEEPIDLE) +
+                    option(IPPROTO_TCP, TCP_KEEPCNT) * option(IPPROTO_TCP, TCP_KEEPINTVL),
+                seconds)
+          << limit;
+    }
   }
 }
 

@@ -29,7 +29,10 @@ namespace {
 constexpr int kUnsent = 256 << 10;
 constexpr int kBacklog = 1024;
 constexpr int kEventsAtOnce = 64;
-constexpr int kKeepAliveProbes = 3;
+// Keep-alive: how often another host is asked at most before its silence is a break. The kernel
+// counts in whole seconds, one at least until it asks and one for each answer, so a break takes
+// two.
+constexpr int kMostQuestions = 3;
 constexpr size_t kMostSpans = 64;
 
 std::string reason(int code) {
@@ -125,15 +128,16 @@ Result<std::string> EpollSockets::listen(const std::string& host, uint16_t port)
 // Watches a new connection. While nothing is under way, the kernel asks the other host for signs of
 // life and gives up when none comes.
 SocketId EpollSockets::adopt(int socket) {
-  const auto milliseconds =
-      static_cast<int>(std::max<int64_t>(patience_ / std::chrono::milliseconds(1), 1));
+  const auto whole = std::chrono::ceil<std::chrono::seconds>(patience_).count();
+  const int patience = static_cast<int>(std::min<int64_t>(whole, 3600));
+  const int pause = std::max(patience / (kMostQuestions + 1), 1);
+  const int questions = std::clamp(patience / pause - 1, 1, kMostQuestions);
   set(socket, IPPROTO_TCP, TCP_NODELAY, 1);
   set(socket, IPPROTO_TCP, TCP_NOTSENT_LOWAT, kUnsent);
   set(socket, SOL_SOCKET, SO_KEEPALIVE, 1);
-  const int seconds = std::max(milliseconds / 1000 / (kKeepAliveProbes + 1), 1);
-  set(socket, IPPROTO_TCP, TCP_KEEPIDLE, seconds);
-  set(socket, IPPROTO_TCP, TCP_KEEPINTVL, seconds);
-  set(socket, IPPROTO_TCP, TCP_KEEPCNT, kKeepAliveProbes);
+  set(socket, IPPROTO_TCP, TCP_KEEPIDLE, pause);
+  set(socket, IPPROTO_TCP, TCP_KEEPINTVL, pause);
+  set(socket, IPPROTO_TCP, TCP_KEEPCNT, questions);
   if (watch(socket, EPOLLIN | EPOLLOUT | EPOLLRDHUP | EPOLLET)) return SocketId{socket};
   ::close(socket);
   return kNoSocket;
