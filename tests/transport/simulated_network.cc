@@ -16,6 +16,11 @@ namespace {
 constexpr size_t kSpace = 200 << 10;  // of one direction, as a kernel's buffers have
 // The part of it at the receiver: what does not fit there is not acknowledged.
 constexpr size_t kWindow = kSpace / 2;
+// When a packet without an answer is sent again; each next time after twice as long.
+constexpr Duration kRepeat = std::chrono::milliseconds(10);
+// How often a sender asks for space at a receiver that has none, and when the answer comes.
+constexpr Duration kQuestion = std::chrono::milliseconds(100);
+constexpr Duration kAnswer = std::chrono::milliseconds(90);
 
 }  // namespace
 
@@ -43,6 +48,7 @@ class SimulatedSockets : public Sockets {
       end->other = each;
       each->other = end;
       each->accepted = true;
+      end->swallowed = each->swallowed;
       std::erase(waiting, std::shared_ptr<End>(each));
       return keep(end);
     }
@@ -65,7 +71,7 @@ class SimulatedSockets : public Sockets {
   Duration next() const;
   void close_end(End& end, bool reset) {
     const auto other = end.other.lock();
-    if (other == nullptr) return;
+    if (other == nullptr || end.swallowed) return;
     Duration& moment = reset ? other->breaks_at : other->ends_at;
     moment = std::min(moment, net_.now_ + net_.delay());
   }
@@ -85,6 +91,11 @@ class SimulatedSockets : public Sockets {
     return SocketId{id};
   }
 
+  // How a connection has ended.
+  static Io failure(const End& end) {
+    if (end.swallowed) return {Io::Kind::Silent, 0, false, "connection timed out"};
+    return {Io::Kind::Failed, 0, false, "connection reset"};
+  }
   // Whether a write that found no space may be tried again.
   static bool may_write_again(const End& end) {
     const auto other = end.other.lock();
@@ -156,6 +167,18 @@ void SimulatedNetwork::cut(Sockets& host) {
   }
 }
 
+void SimulatedNetwork::swallow(Sockets& host, Duration patience) {
+  const Duration told = patience == Duration::max() ? patience : now_ + patience;
+  for (auto& [id, end] : static_cast<SimulatedSockets&>(host).ends) {
+    const auto other = end->other.lock();
+    for (End* each : {end.get(), other.get()}) {
+      if (each == nullptr) continue;
+      each->swallowed = true;
+      if (each->lost == 0) each->breaks_at = std::min(each->breaks_at, told);
+    }
+  }
+}
+
 void SimulatedNetwork::advance(Duration limit) {
   Duration next = limit;
   for (const SimulatedSockets* each : hosts_) {
@@ -199,7 +222,7 @@ Io SimulatedSockets::read(SocketId socket, std::span<const std::span<std::byte>>
   }
   size_t count = std::min(wanted, available);
   if (count == 0) {
-    if (end.breaks_at <= net_.now_) return {Io::Kind::Failed, 0, false, "connection reset"};
+    if (end.breaks_at <= net_.now_) return failure(end);
     if (end.ends_at <= net_.now_ && end.coming.empty()) return {Io::Kind::Ended, 0, false, ""};
     return io;
   }
@@ -229,7 +252,7 @@ Io SimulatedSockets::write(SocketId socket, std::span<const std::span<const std:
   End& end = *found->second;
   Io io;
   if (end.refused && end.open_at <= net_.now_) return {Io::Kind::Refused, 0, false, "refused"};
-  if (end.breaks_at <= net_.now_) return {Io::Kind::Failed, 0, false, "connection reset"};
+  if (end.breaks_at <= net_.now_) return failure(end);
   if (end.port != 0 && !end.accepted) {
     end.blocked = true;
     return io;
@@ -252,8 +275,14 @@ Io SimulatedSockets::write(SocketId socket, std::span<const std::span<const std:
   io.more = count < space;
   end.blocked = !io.more;
   end.sent += count;
-  if (net_.silent_) end.lost += count;
-  if (lost || net_.silent_) return io;
+  if (net_.silent_ || end.swallowed) {
+    if (end.lost == 0) end.lost_at = net_.now_;
+    end.lost += count;
+    // Keep-alive waits while bytes are under way.
+    if (end.swallowed) end.breaks_at = Duration::max();
+    return io;
+  }
+  if (lost) return io;
   const bool breaks =
       net_.faults_.mean_bytes > 0 && net_.until_break_ <= static_cast<int64_t>(count);
   const size_t sent = breaks ? static_cast<size_t>(net_.until_break_) : count;
@@ -280,13 +309,25 @@ Delivery SimulatedSockets::delivery(SocketId socket) const {
   Delivery delivery;
   delivery.acknowledged = end.sent - end.lost;
   delivery.left = end.lost;
+  if (end.lost > 0) {
+    delivery.quiet = net_.now_ - end.lost_at;
+    while (kRepeat * ((1 << (delivery.unanswered + 1)) - 1) <= delivery.quiet) {
+      ++delivery.unanswered;
+    }
+  }
   if (other == nullptr) return delivery;
   size_t under_way = 0;
   for (const auto& chunk : other->coming) {
     if (chunk.at > net_.now_) under_way += chunk.bytes.size();
   }
   const size_t unread = other->size - std::min(other->size, under_way);
-  delivery.left = end.lost + under_way + unread - std::min(unread, kWindow);
+  const size_t refused = unread - std::min(unread, kWindow);
+  delivery.left = end.lost + under_way + refused;
+  if (refused > 0 && end.lost == 0) {
+    const Duration asked = net_.now_ % kQuestion;
+    delivery.unanswered = asked < kAnswer ? 2 : 0;
+    delivery.quiet = asked < kAnswer ? asked + kQuestion - kAnswer : asked - kAnswer;
+  }
   delivery.acknowledged = end.sent - delivery.left;
   delivery.round_trip = net_.faults_.most_latency;
   return delivery;

@@ -47,6 +47,10 @@ class SimulatedNetwork {
   static const std::vector<Duration>& troubles_of(const Sockets& host);
   // From now on what is written is lost, and no attempt to connect is answered.
   void fall_silent() { silent_ = true; }
+  // From now on the present connections of a host carry nothing, and neither end hears of it when
+  // the other closes. New ones work. An end that writes nothing more hears after `patience` that
+  // its connection is silent, as keep-alive tells it; Duration::max() = never.
+  void swallow(Sockets& host, Duration patience);
   // Stops to break anything.
   void heal() { faults_ = {0, 0, 0, faults_.most_latency}; }
 
@@ -64,10 +68,12 @@ class SimulatedNetwork {
   struct End {
     std::weak_ptr<End> other;
     std::deque<Chunk> coming;
-    size_t size = 0;     // of what is coming
-    size_t sent = 0;     // bytes written here
-    size_t lost = 0;     // those of them since the network fell silent
-    Duration open_at{};  // a dialled end: when it is connected
+    size_t size = 0;         // of what is coming
+    size_t sent = 0;         // bytes written here
+    size_t lost = 0;         // those of them that the network has swallowed
+    Duration lost_at{};      // when it swallowed the first of them
+    bool swallowed = false;  // it swallows all
+    Duration open_at{};      // a dialled end: when it is connected
     Duration ends_at = Duration::max(), breaks_at = Duration::max();
     bool refused = false, broken = false, told_end = false, told_open = false;
     bool blocked = false;  // a write found no space

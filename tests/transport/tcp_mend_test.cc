@@ -135,6 +135,41 @@ TEST(TcpMend, EveryMessageArrivesOnceOverTls) {
   play_many(test_context(), wanted_breaks(3000) / 10, kSanitized ? 2 : 6);
 }
 
+// Connections that carry nothing any more while new ones work, in the middle of anything.
+TEST(TcpMend, EveryMessageArrivesOnceWhenConnectionsCarryNothing) {
+  for (uint64_t seed = 1; seed <= (kSanitized ? 4 : 12); ++seed) {
+    SCOPED_TRACE(testing::Message() << "seed " << seed);
+    Random random(mix(seed, 78));
+    SimulatedNetwork network(seed, {});
+    TcpSettings settings;
+    settings.mend_limit = milliseconds(300);
+    SimulatedWire left(network, hello_of(0), settings, seed),
+        right(network, hello_of(1), settings, seed + 1);
+    Traffic there(left, right.self, 60, seed), back(right, left.self, 60, seed);
+    left.connect(right, Ticket{1});
+    while (left.mailbox.reports.empty()) turn_all(network, {&left, &right}, kNever);
+    left.mailbox.reports.clear();
+    size_t swallowed = 0;
+    for (int turns = 0; !(there.done() && back.done()); ++turns) {
+      ASSERT_LT(turns, 3000000) << "calls never ended";
+      ASSERT_LT(network.now(), kNever) << "calls never ended";
+      const bool calls = there.may_begin() || back.may_begin();
+      turn_all(network, {&left, &right}, network.now() + (calls ? kSoon : kNever));
+      there.step();
+      back.step();
+      // One at a time, so that each is mended within the limit.
+      if (left.tally.repairs.size() == swallowed && random.below(100) == 0) {
+        network.swallow(*left.host, silence_before_break(settings));
+        ++swallowed;
+      }
+      if (testing::Test::HasFailure()) return;
+    }
+    EXPECT_GT(swallowed, 0u);
+    EXPECT_GT(left.tally.broken, 0);
+    EXPECT_EQ(left.tally.malformed + right.tally.malformed, 0);
+  }
+}
+
 // Whichever end breaks the connection while it writes, or both at once: on the network's clock the
 // repair takes a few latencies and no pause.
 TEST(TcpMend, ABreakIsRepairedAtOnce) {

@@ -3,11 +3,13 @@
 #include "transport/tcp/tcp.h"
 
 #include <gtest/gtest.h>
+#include <linux/filter.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
 
+#include <array>
 #include <cstdlib>
 #include <cstring>
 #include <optional>
@@ -218,16 +220,17 @@ TEST(Tcp, BadSettingsAreRefused) {
   }
 }
 
-// A wire that sends a message larger than what the network holds, and one that receives it.
+// A wire that sends a message larger than what the network holds, and one that receives it. One of
+// the two connects.
 struct Half {
-  explicit Half(uint64_t seed) : network(seed, {}) {
+  explicit Half(uint64_t seed, size_t dialler = 1) : network(seed, {}) {
     settings.mend_limit = milliseconds(300);
     settings.sends_end_there = true;
     for (int i = 0; i < 2; ++i) {
       wires.push_back(std::make_unique<SimulatedWire>(network, hello_of(i), settings, seed + 2));
     }
     both = {wires[0].get(), wires[1].get()};
-    wires[1]->connect(*wires[0], Ticket{1});
+    wires[dialler]->connect(*wires[1 - dialler], Ticket{1});
     wires[0]->engine->send(WorkerId{1}, {0, 0, 1}, out, {}, Ticket{2});
     wires[1]->engine->recv(WorkerId{0}, {0, 0, 1}, in, {}, Ticket{2});
     for (int turn = 0; turn < 20; ++turn) turn_all(network, both, network.now() + milliseconds(1));
@@ -284,6 +287,38 @@ TEST(Tcp, APeerWhoseProcessIsStoppedIsWaitedFor) {
   }
 }
 
+// Only the connection carries nothing; the hosts reach each other. The sender finds that out, and
+// the receiver, which writes nothing, by keep-alive. An end that has heard of it early waits long
+// enough for the other one to connect again.
+TEST(Tcp, AConnectionThatCarriesNothingIsMadeAgain) {
+  struct Case {
+    size_t dialler = 0;
+    Duration patience = Duration::max();
+  };
+  for (const auto& [dialler, patience] : {Case{}, Case{0, milliseconds(100)},
+                                          Case{1, milliseconds(100)}, Case{1, milliseconds(225)}}) {
+    for (const uint64_t seed : {1, 2, 3, 4}) {
+      SCOPED_TRACE(testing::Message() << "seed " << seed << ", dialler " << dialler);
+      Half half(seed, dialler);
+      half.network.swallow(*half.wires[0]->host, patience);
+      const Duration begin = half.network.now(), end = begin + std::chrono::minutes(1);
+      const auto waits = [](const auto& wire) { return wire->mailbox.reports.empty(); };
+      while (std::any_of(half.wires.begin(), half.wires.end(), waits)) {
+        ASSERT_LT(half.network.now(), end) << "the message never arrived";
+        turn_all(half.network, half.both, end);
+      }
+      EXPECT_LE(half.network.now() - begin, 2 * half.settings.mend_limit);
+      for (const auto& wire : half.wires) {
+        ASSERT_EQ(wire->mailbox.reports.size(), 1U);
+        const Status& status = wire->mailbox.reports.front().status;
+        EXPECT_TRUE(status.ok()) << status.error().message;
+        EXPECT_EQ(wire->tally.broken, 1);
+      }
+      EXPECT_TRUE(same(half.in, half.out));
+    }
+  }
+}
+
 // Two workers over the kernel's sockets, and the descriptors of their connection's two ends.
 struct Connected {
   explicit Connected(Duration mend_limit) {
@@ -301,9 +336,39 @@ struct Connected {
     }
     EXPECT_EQ(ends.size(), 2u);
   }
+  void pass(Party& from, Party& to) {
+    const std::vector<std::byte> bytes = pattern(++name, 300000);
+    std::vector<std::byte> got(bytes.size());
+    const Ticket receiving = to.recv(from.self.value, name, got);
+    const Ticket sending = from.send(to.self.value, name, bytes);
+    EXPECT_TRUE(to.end_of(receiving).status.ok());
+    EXPECT_TRUE(from.end_of(sending).status.ok());
+    EXPECT_TRUE(same(bytes, got));
+  }
   std::optional<Party> left, right;
   std::vector<int> ends;
+  uint64_t name = 0;
 };
+
+// The same with the kernel: a filter discards every packet that comes over the connection. The
+// receiver's grant is never acknowledged; the sender has nothing to send until it has come.
+TEST(Tcp, AConnectionWhosePacketsAreDiscardedIsMadeAgain) {
+  for (const bool left_sends : {true, false}) {
+    Connected two(std::chrono::seconds(2));
+    Party &from = left_sends ? *two.left : *two.right, &to = left_sends ? *two.right : *two.left;
+    two.pass(from, to);
+    std::array<sock_filter, 1> discard{{{BPF_RET | BPF_K, 0, 0, 0}}};
+    const sock_fprog program{discard.size(), discard.data()};
+    for (const int each : two.ends) {
+      ASSERT_EQ(::setsockopt(each, SOL_SOCKET, SO_ATTACH_FILTER, &program, sizeof(program)), 0);
+    }
+    two.pass(from, to);
+    for (Party* each : {&from, &to}) {
+      EXPECT_EQ(tcp(*each).counters().broken, 1);
+      for (const Done& loss : each->losses) ADD_FAILURE() << loss.status.error().message;
+    }
+  }
+}
 
 // Keep-alive breaks a silent connection in time, as far as whole seconds allow.
 TEST(Tcp, KeepAliveIsAsLongAsTheSettingsSay) {

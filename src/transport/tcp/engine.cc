@@ -68,10 +68,10 @@ Duration Engine::work(size_t most_bytes) {
     write(*connection, most_bytes);
   }
   turn_.clear();
-  // Behind the writing, which may find a connection broken.
+  // Behind the writing and the looks, which may find a connection broken.
   const Duration now = sockets_.now();
-  Duration next = std::min(tick_strangers(now), tick_peers(now));
-  next = std::min({next, tick_links(now), tick_watched(now)});
+  Duration next = tick_watched(now);
+  next = std::min({next, tick_strangers(now), tick_peers(now), tick_links(now)});
   next = std::min(next, tick_closing(now));
   const bool busy = !to_write_.empty() || !to_read_.empty() || accepting_;
   return busy || closed() ? Duration{} : next;

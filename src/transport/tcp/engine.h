@@ -130,6 +130,8 @@ class Engine {
     Duration answered{};            // the last sign of life
     std::optional<uint64_t> asked;  // the round in which the host was asked for one
     SocketId probe = kNoSocket;     // by this
+    // The first look since the connection's last answer that found packets sent again in vain.
+    std::optional<Duration> in_vain;
   };
   struct Peer {
     Peer(const Engine& engine, WorkerId id);
@@ -188,6 +190,7 @@ class Engine {
   void broken(WorkerId id, const std::string& why, Duration silent = {});
   void probe(WorkerId id, Peer& peer, Duration now);
   void probed(WorkerId id, bool refused);
+  void host_lives(Peer& peer) const;
   void stop_mending(Peer& peer);
   void part(WorkerId id, const Error& error);
   void lose(WorkerId id, const std::string& why);
@@ -204,6 +207,7 @@ class Engine {
   void watch(WorkerId id, Peer& peer, Duration now);
   void stop_watching(WorkerId id, Peer& peer);
   void host_answered(Peer& peer, Duration now);
+  bool carries_nothing(Watch& watch, const Delivery& delivery, Duration now) const;
   Duration tick_watched(Duration now);
   void look(WorkerId id, Peer& peer, Duration now);
   void probe_ended(WorkerId id, SocketId socket, const Io& io);

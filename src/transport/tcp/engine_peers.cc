@@ -237,6 +237,7 @@ void Engine::attempt_failed(WorkerId id, const std::string& why, bool refused) {
   Dial& dial = *peer.dial;
   const Connection* connection = find(dial.attempt);
   const bool reached = connection != nullptr && connection->reached;
+  if (reached) host_lives(peer);
   remove(std::exchange(dial.attempt, kNoSocket), true);
   dial.last_error = why;
   dial.refusals = refused ? dial.refusals + 1 : 0;
@@ -311,6 +312,13 @@ void Engine::probed(WorkerId id, bool refused) {
   mending.probe_at = sockets_.now() + pause_after(++mending.tries);
   if (mending.refusals < kRefusals) return;
   lose(id, cat(mending.why, "; nobody listens at ", peer.name, " any more"));
+}
+
+// The peer's host has answered during a repair, so its silence before was the connection's alone,
+// and the repair has its whole time. This matters to the end that waits to be called: the other one
+// may notice the break later.
+void Engine::host_lives(Peer& peer) const {
+  if (peer.mending) peer.mending->limit = peer.mending->since + settings_.mend_limit;
 }
 
 void Engine::stop_mending(Peer& peer) {

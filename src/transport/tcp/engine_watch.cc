@@ -4,6 +4,13 @@
 // TCP repeats what is not acknowledged for a quarter of an hour, and the sender cannot tell a host
 // that is gone from a process that is stopped and takes nothing more. So this end opens another
 // connection to where the peer listens: the peer's host answers that, whatever its process does.
+//
+// If the host answers that, the connection may still carry nothing: a switch or a firewall may
+// discard the packets of this one connection. Then the kernel sends packets again and gets no
+// answer over it, and the connection counts as broken. A stopped process is not taken for this,
+// because its kernel answers over the connection itself: it acknowledges what it has space for, and
+// then answers each question for more space. There may be minutes between two such questions, so
+// the age of the last answer does not matter, but only whether packets have been sent since then.
 #include <algorithm>
 
 #include "base/text.h"
@@ -22,6 +29,9 @@ constexpr int kAskAfter = 2;
 // How often events must have been gathered since it was asked: on a busy machine its answer may
 // have come, and this process may have had no time to see it.
 constexpr uint64_t kRounds = 2;
+// The kernel sends a packet again when its answer is overdue. If the answer to that one is overdue,
+// too, it has been sent twice.
+constexpr int kSentInVain = 2;
 
 // The pause between two looks at what the kernel knows of one connection. A look takes 1 us.
 constexpr Duration kFiguresPause = std::chrono::milliseconds(200);
@@ -77,6 +87,20 @@ void Engine::host_answered(Peer& peer, Duration now) {
   peer.watch->asked.reset();
 }
 
+// Whether the connection has carried no answer for too long although the peer's host lives. This
+// counts from the first look that finds packets sent again in vain, so that one which meets the
+// kernel between a question and its answer means nothing. The host must have answered since then:
+// if it is silent, too, it may be gone, or the network between.
+bool Engine::carries_nothing(Watch& watch, const Delivery& delivery, Duration now) const {
+  if (delivery.unanswered == 0) {
+    watch.in_vain.reset();
+    return false;
+  }
+  if (!watch.in_vain || now - delivery.quiet > *watch.in_vain) watch.in_vain = now;
+  return delivery.unanswered >= kSentInVain && watch.answered > *watch.in_vain &&
+         now - *watch.in_vain >= silence_before_break(settings_);
+}
+
 Duration Engine::tick_watched(Duration now) {
   if (watched_.empty()) return Duration::max();
   if (now < next_look_) return next_look_;
@@ -92,6 +116,12 @@ void Engine::look(WorkerId id, Peer& peer, Duration now) {
   const Delivery delivery = sockets_.delivery(peer.connection);
   if (delivery.left == 0) return stop_watching(id, peer);
   Watch& watch = *peer.watch;
+  if (carries_nothing(watch, delivery, now)) {
+    return broken(id,
+                  cat("it carried nothing for ", fixed(to_milliseconds(now - *watch.in_vain), 0),
+                      " ms although the peer's host answers"),
+                  now - watch.answered);
+  }
   if (std::exchange(watch.acknowledged, delivery.acknowledged) != delivery.acknowledged) {
     return host_answered(peer, now);
   }
@@ -114,7 +144,10 @@ void Engine::look(WorkerId id, Peer& peer, Duration now) {
 void Engine::probe_ended(WorkerId id, SocketId socket, const Io& io) {
   Peer& peer = peer_of(id);
   const bool silent = io.kind == Io::Kind::Failed || io.kind == Io::Kind::Silent;
-  if (!peer.watch || peer.watch->probe != socket) return probed(id, io.kind == Io::Kind::Refused);
+  if (!peer.watch || peer.watch->probe != socket) {
+    if (!silent) host_lives(peer);
+    return probed(id, io.kind == Io::Kind::Refused);
+  }
   if (silent) {
     remove(std::exchange(peer.watch->probe, kNoSocket), true);
   } else {

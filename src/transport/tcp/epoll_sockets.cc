@@ -219,6 +219,7 @@ Delivery EpollSockets::delivery(SocketId socket) const {
                      ::ioctl(descriptor, SIOCOUTQ, &left) == 0;
   if (!known) return {};
   using std::chrono::microseconds;
+  using std::chrono::milliseconds;
   Delivery delivery{info.tcpi_bytes_acked, static_cast<size_t>(left)};
   delivery.round_trip = microseconds(info.tcpi_rtt);
   delivery.variation = microseconds(info.tcpi_rttvar);
@@ -227,6 +228,12 @@ Delivery EpollSockets::delivery(SocketId socket) const {
   // On a busy host acknowledgements come late, and packets that have arrived are sent again.
   delivery.repeated =
       info.tcpi_total_retrans - std::min(info.tcpi_total_retrans, info.tcpi_dsack_dups);
+  // The kernel counts packets that were sent again until one of them is acknowledged. An answer
+  // that acknowledges nothing, because a stopped process has no space left, is an answer, too: then
+  // it is younger than the last packet. Questions for space are counted until any answer comes.
+  const bool waits = info.tcpi_last_data_sent < info.tcpi_last_ack_recv;
+  delivery.unanswered = (waits ? info.tcpi_retransmits : 0) + info.tcpi_probes;
+  delivery.quiet = milliseconds(info.tcpi_last_ack_recv);
   delivery.busy = microseconds(info.tcpi_busy_time);
   delivery.unread = microseconds(info.tcpi_rwnd_limited);
   return delivery;

@@ -51,6 +51,10 @@ struct Delivery {
   // Whether this rate is only what the sender gave the network, not what the network carried.
   bool held_up = true;
   uint64_t repeated = 0;  // packets that were sent again, as far as they had not arrived
+  // How often in a row this host has sent packets again, or asked whether there is space for more,
+  // without any answer over this connection; and how long ago the last answer came.
+  int unanswered = 0;
+  Duration quiet{};
   // How long there was something to send, and for how long of this the other end's process, which
   // read too slowly, was what held it up.
   Duration busy{}, unread{};

@@ -79,8 +79,9 @@ struct TcpSettings {
   std::shared_ptr<const std::atomic<int32_t>> workers_here;
 };
 
-// While nothing is on its way to a host: how long it may be silent until its connection counts as
-// broken. This is three quarters of mend_limit; the last quarter is for a new connection.
+// How long a connection may be silent until it counts as broken: while nothing is on its way over
+// it, and while what is on its way is sent again in vain although the host answers elsewhere. This
+// is three quarters of mend_limit; the last quarter is for a new connection.
 inline Duration silence_before_break(const TcpSettings& settings) {
   return settings.mend_limit / 4 * 3;
 }
