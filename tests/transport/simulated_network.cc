@@ -167,6 +167,10 @@ void SimulatedNetwork::cut(Sockets& host) {
   }
 }
 
+void SimulatedNetwork::break_all(Sockets& host) {
+  for (auto& [id, end] : static_cast<SimulatedSockets&>(host).ends) break_now(*end);
+}
+
 void SimulatedNetwork::swallow(Sockets& host, Duration patience) {
   const Duration told = patience == Duration::max() ? patience : now_ + patience;
   for (auto& [id, end] : static_cast<SimulatedSockets&>(host).ends) {

@@ -47,6 +47,8 @@ class SimulatedNetwork {
   static const std::vector<Duration>& troubles_of(const Sockets& host);
   // From now on what is written is lost, and no attempt to connect is answered.
   void fall_silent() { silent_ = true; }
+  // Breaks the present connections of a host.
+  void break_all(Sockets& host);
   // From now on the present connections of a host carry nothing, and neither end hears of it when
   // the other closes. New ones work. An end that writes nothing more hears after `patience` that
   // its connection is silent, as keep-alive tells it; Duration::max() = never.

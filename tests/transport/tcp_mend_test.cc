@@ -4,6 +4,8 @@
 
 #include <cstdio>
 #include <cstdlib>
+#include <map>
+#include <vector>
 
 #include "breaks.h"
 #include "simulated_wires.h"
@@ -226,6 +228,140 @@ TEST(TcpMend, AHostThatClosesEveryConnectionIsAskedMoreSeldom) {
   EXPECT_LT(accepted.size(), 350u);
   EXPECT_LT(accepted[1] - accepted[0], milliseconds(3));
   EXPECT_GE(accepted.back() - accepted[accepted.size() - 2], milliseconds(50));
+}
+
+// A wire that is about to close, and a peer that has asked it for messages and for one more: for
+// small ones, which all leave at once, or also for large ones. The peer sends a large message, too,
+// which ends only when it has arrived.
+struct Closing {
+  Closing(uint64_t seed, bool dials, bool large, const TlsContext& context)
+      : network(seed, {}),
+        left(network, hello_of(0), settings(!dials), seed, context),
+        right(network, hello_of(1), settings(dials), seed + 1, context),
+        closes(dials ? left : right),
+        stays(dials ? right : left) {
+    left.connect(right, Ticket{1});
+    for (size_t i = 0; i < 40; ++i) {
+      out.push_back(pattern(i, large && i % 13 == 12 ? 200000 : i * 100));
+      in.emplace_back(out.back().size());
+    }
+    in.emplace_back(10);  // is never sent
+    for (size_t i = 0; i < in.size(); ++i) {
+      stays.engine->recv(closes.self, {0, 0, i}, in[i], {}, Ticket{i + 2});
+    }
+    turn_until([] { return false; }, std::chrono::seconds(1));
+  }
+  static TcpSettings settings(bool sends_end_there) {
+    TcpSettings settings;
+    settings.sends_end_there = sends_end_there;
+    return settings;
+  }
+  // Makes the calls behind which the wire closes.
+  void send_all() {
+    for (size_t i = 0; i < out.size(); ++i) {
+      closes.engine->send(stays.self, {0, 0, i}, out[i], {}, Ticket{i + 2});
+    }
+    stays.engine->send(closes.self, {0, 0, kBack}, back_out, {}, Ticket{kBack + 2});
+    closes.engine->recv(stays.self, {0, 0, kBack}, back_in, {}, Ticket{kBack + 2});
+  }
+  // Turns both loops until that is so, for so long at most; after the close, that of the peer.
+  template <class Reached>
+  void turn_until(Reached reached, Duration limit = std::chrono::minutes(1)) {
+    const Duration end = network.now() + limit;
+    while (!reached() && network.now() < end) turn(end);
+  }
+  void turn(Duration end) {
+    if (closes.engine->closed()) network.kill(*closes.host);
+    std::vector<SimulatedWire*> live{&stays};
+    if (!closes.engine->closed()) live.push_back(&closes);
+    turn_all(network, live, end);
+    for (SimulatedWire* wire : {&closes, &stays}) {
+      for (; !wire->mailbox.reports.empty(); wire->mailbox.reports.pop_front()) {
+        const Done& done = wire->mailbox.reports.front();
+        // That the peer is lost may be told behind its last message.
+        const uint64_t ticket = static_cast<uint64_t>(done.ticket);
+        if (ticket < 2) continue;
+        const bool out_there = (wire == &closes) == (ticket - 2 != kBack);
+        (out_there ? sent : received)[ticket - 2].push_back(done.status);
+      }
+    }
+  }
+  static constexpr size_t kBack = 100;
+
+  SimulatedNetwork network;
+  SimulatedWire left, right;
+  SimulatedWire &closes, &stays;
+  std::vector<std::vector<std::byte>> out, in;
+  std::vector<std::byte> back_out = pattern(1, 1000000), back_in = back_out;
+  std::map<size_t, std::vector<Status>> sent, received;  // how calls ended
+};
+
+// The connection breaks at any moment while one of its wires closes: all that it was told to send
+// arrives once.
+TEST(TcpMend, WhatWasSentArrivesAlthoughAConnectionBreaksInClosing) {
+  int64_t moments = 0, repaired = 0;
+  struct Case {
+    bool dials = false, large = false, tls = false;
+  };
+  for (const auto& [dials, large, tls] :
+       {Case{true, true}, Case{true, false}, Case{false, true}, Case{false, false},
+        Case{true, false, true}, Case{false, false, true}}) {
+    bool closed = false;
+    for (int moment = -1; !closed; ++moment, ++moments) {
+      SCOPED_TRACE(testing::Message()
+                   << "dials " << dials << ", large " << large << ", moment " << moment);
+      Closing two(mix(static_cast<uint64_t>(moment + 1), 79), dials, large,
+                  tls ? test_context() : nullptr);
+      two.send_all();
+      if (moment < 0) two.closes.engine->break_connection(two.stays.self, 0);
+      two.closes.engine->close(std::chrono::seconds(30));
+      for (int turn = 0; turn < moment; ++turn) two.turn(kNever);
+      closed = two.closes.engine->closed();
+      if (moment >= 0) two.network.break_all(*two.closes.host);
+      two.turn_until([&] { return two.closes.engine->closed(); });
+      EXPECT_TRUE(two.closes.engine->closed());
+      two.turn_until([&] { return two.received.size() == two.in.size() + 1; });
+      for (size_t i = 0; i < two.in.size(); ++i) {
+        const bool was_sent = i < two.out.size();
+        ASSERT_EQ(two.received[i].size(), 1u) << "message " << i;
+        ASSERT_EQ(two.received[i].front().ok(), was_sent) << "message " << i;
+        if (!was_sent) continue;
+        EXPECT_TRUE(same(two.in[i], two.out[i])) << "message " << i;
+        ASSERT_EQ(two.sent[i].size(), 1u) << "message " << i;
+        EXPECT_TRUE(two.sent[i].front().ok()) << two.sent[i].front().error().message;
+      }
+      // The peer must not be told that its message has arrived where it has not.
+      ASSERT_EQ(two.received[Closing::kBack].size(), 1u);
+      ASSERT_EQ(two.sent[Closing::kBack].size(), 1u);
+      EXPECT_TRUE(two.received[Closing::kBack].front().ok() ||
+                  !two.sent[Closing::kBack].front().ok());
+      EXPECT_EQ(two.closes.tally.malformed + two.stays.tally.malformed, 0);
+      EXPECT_TRUE(!closed || two.closes.tally.broken == 0) << "an orderly close is no break";
+      repaired += two.closes.tally.broken;
+    }
+  }
+  std::printf("%ld moments, %ld repairs\n", moments, repaired);
+  EXPECT_GT(repaired, moments / 2);
+}
+
+// A wire that still waits for a message to leave opens nothing new; who connects to it tries again.
+TEST(TcpMend, AClosingWireOpensNothingNew) {
+  SimulatedNetwork network(11, {});
+  TcpSettings settings;
+  settings.connect_limit = std::chrono::seconds(1);
+  SimulatedWire left(network, hello_of(0), settings, 1), right(network, hello_of(1), settings, 2),
+      late(network, hello_of(2), settings, 3);
+  const std::vector<SimulatedWire*> all{&left, &right, &late};
+  left.connect(right, Ticket{1});
+  while (left.mailbox.reports.empty()) turn_all(network, all, kNever);
+  left.mailbox.reports.clear();
+  const std::vector<std::byte> bytes(100);
+  left.engine->send(right.self, {0, 0, 1}, bytes, {}, Ticket{2});
+  left.engine->close(std::chrono::seconds(5));
+  late.connect(left, Ticket{3});
+  while (late.mailbox.reports.empty() && !left.engine->closed()) turn_all(network, all, kNever);
+  ASSERT_EQ(late.mailbox.reports.size(), 1u);
+  EXPECT_EQ(late.mailbox.reports.front().status.error().code, Code::Timeout);
 }
 
 // A dead peer is known after three refusals, which is a few milliseconds on the network's clock.

@@ -261,6 +261,8 @@ void Engine::read_messages(Connection& connection) {
       connection.readable = false;
       return;
     }
+    // Behind Bye, which it has read then.
+    if (io.kind == Io::Kind::Ended && peer.link.has_said_bye()) return parted(connection);
     if (io.kind == Io::Kind::Ended) return broken(id, "it closed the connection");
     if (io.kind != Io::Kind::Moved) return broken(id, io.why, silence_of(io));
     connection.heard = sockets_.now();
@@ -313,8 +315,9 @@ void Engine::accept_some() {
       accepting_ = false;
       return;
     }
-    if (phase_ != Phase::Running || !is_allowed(from)) {
-      if (phase_ == Phase::Running) ++parts_.tally.turned_away;
+    const bool open = accepts();
+    if (!open || !is_allowed(from)) {
+      if (open) ++parts_.tally.turned_away;
       sockets_.close(socket, true);
       continue;
     }
@@ -419,6 +422,7 @@ void Engine::close(Duration limit) {
   close_limit_ = sockets_.now() + limit;
   phase_ = Phase::Flushing;
   for (auto& [id, peer] : peers_) {
+    if (peer.mending && repairs(peer)) continue;
     if (peer.mending) {
       peer.lost = peer.mending->why;
       part(id, lost_error(id, *peer.lost));
@@ -428,10 +432,12 @@ void Engine::close(Duration limit) {
 }
 
 // Closing: first all sends leave, then this end says Bye and reads until the peer has closed: by
-// then the peer has received everything.
+// then the peer has received everything. If a connection breaks before, it is repaired, all leaves
+// again that has not arrived, and Bye is said again.
 Duration Engine::tick_closing(Duration now) {
   if (phase_ == Phase::Flushing && (unsent() == 0 || now >= close_limit_)) {
-    if (const size_t left = unsent(); left > 0) {
+    const size_t left = unsent();
+    if (left > 0) {
       verdict_ = Error{Code::Timeout, Reach::Call,
                        cat("worker ", self_.self, " closed its wire with ", left,
                            " messages that had not left within the limit")};
@@ -439,10 +445,16 @@ Duration Engine::tick_closing(Duration now) {
     phase_ = Phase::Parting;
     while (!strangers_.empty()) remove(strangers_.oldest(), true);
     for (auto& [id, peer] : peers_) {
-      peer.link.fail(closed_error(self_.self));
+      if (left == 0) {
+        peer.link.end_receives(closed_error(self_.self));
+      } else {
+        peer.link.fail(closed_error(self_.self));
+      }
       peer.link.say_bye();
       if (Connection* each = find(peer.connection)) write(*each, kBytesInATurn);
     }
+    // This has found a connection broken: its repair begins in the next turn.
+    if (phase_ == Phase::Flushing) return Duration{};
   }
   if (phase_ == Phase::Parting) {
     const bool waits = std::any_of(peers_.begin(), peers_.end(), [](const auto& entry) {

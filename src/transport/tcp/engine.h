@@ -177,6 +177,8 @@ class Engine {
   void on_no_greeting(Connection& connection, const Io& io);
   void on_proven(Connection& connection);
   void on_welcomed(Connection& connection);
+  bool repairs(const Peer& peer) const;
+  bool accepts() const;
   Status judge(const Introduction& theirs);
   Status judge_open(const Introduction& theirs);
   Introduction introduction() const;

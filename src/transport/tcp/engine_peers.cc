@@ -107,6 +107,11 @@ void Engine::on_no_greeting(Connection& connection, const Io& io) {
 void Engine::on_proven(Connection& connection) {
   const Introduction theirs = connection.greeting->theirs();
   const WorkerId id = theirs.hello.self;
+  // A wire that closes opens nothing new. Whoever dials tries again, and may then find the wire
+  // that takes the place of this one.
+  if (phase_ != Phase::Running && theirs.intent == Intent::Open) {
+    return remove(connection.socket, true);
+  }
   Status verdict = judge(theirs);
   const bool drops = verdict.ok() && theirs.intent == Intent::Drop;
   if (drops) verdict = dropped_error(id);
@@ -116,6 +121,19 @@ void Engine::on_proven(Connection& connection) {
   connection.greeting->refuse(verdict.error().message);
   mark_writable(connection);
   if (drops) lose(id, "it dropped the link");
+}
+
+// Whether a broken connection with the peer is repaired: while the wire closes only for messages
+// that have not arrived there.
+bool Engine::repairs(const Peer& peer) const {
+  return phase_ == Phase::Running || (phase_ != Phase::Closed && peer.link.undelivered() > 0);
+}
+
+// Whether anybody may connect, if only to repair a connection.
+bool Engine::accepts() const {
+  return phase_ == Phase::Running ||
+         std::any_of(peers_.begin(), peers_.end(),
+                     [this](const auto& entry) { return repairs(entry.second); });
 }
 
 // Decides whether the sender of a hello is accepted.
@@ -129,12 +147,13 @@ Status Engine::judge(const Introduction& theirs) {
     return invalid(cat("at ", address_, " listens worker ", self_.self, ", expected worker ",
                        theirs.expected, ": check the list of addresses"));
   }
-  if (phase_ != Phase::Running || id == self_.self) return closed_error(self_.self);
+  if (id == self_.self) return closed_error(self_.self);
   if (theirs.intent == Intent::Open) return judge_open(theirs);
   const auto found = peers_.find(id);
   const bool known =
-      found != peers_.end() && found->second.has_session() && !found->second.dialled &&
-      found->second.instance == theirs.instance && found->second.session == theirs.session &&
+      found != peers_.end() && repairs(found->second) && found->second.has_session() &&
+      !found->second.dialled && found->second.instance == theirs.instance &&
+      found->second.session == theirs.session &&
       (theirs.known == instance_ || (theirs.known == 0 && theirs.intent == Intent::Drop));
   if (known) return ok();
   return invalid(cat("worker ", self_.self, " has closed the connection with worker ", id,
@@ -281,7 +300,8 @@ void Engine::broken(WorkerId id, const std::string& why, Duration silent) {
   remove(std::exchange(peer.connection, kNoSocket), true);
   stop_watching(id, peer);
   peer.link.broke();
-  if (phase_ != Phase::Running) return lose(id, why);
+  if (!repairs(peer)) return lose(id, why);
+  if (phase_ == Phase::Parting) phase_ = Phase::Flushing;
   ++parts_.tally.broken;
   const Duration now = sockets_.now();
   Mending& mending = peer.mending.emplace(Mending{});
@@ -345,7 +365,8 @@ void Engine::part(WorkerId id, const Error& error) {
 void Engine::lose(WorkerId id, const std::string& why) {
   const Error error = lost_error(id, why);
   peer_of(id).lost = why;
-  if (phase_ == Phase::Running || phase_ == Phase::Flushing) report(kNoTicket, id, error);
+  const bool told = phase_ == Phase::Running || phase_ == Phase::Flushing;
+  if (told && !peer_of(id).link.receives_ended()) report(kNoTicket, id, error);
   part(id, error);
 }
 
@@ -380,8 +401,8 @@ void Engine::say_farewell(WorkerId id, Peer& peer) {
   opening_.insert(id);
 }
 
-// The peer has closed its wire in order: calls with it end, but it is not reported lost. Closing
-// the connection tells it that all that it sent has been received.
+// The peer has closed its wire in order, or has read that this end does: calls with it end, but it
+// is not reported lost. Closing the connection tells it that all that it sent has been received.
 void Engine::parted(Connection& connection) {
   const WorkerId id = connection.peer;
   Peer& peer = peer_of(id);

@@ -121,8 +121,6 @@ void Link::finish(std::map<uint64_t, Sent>::iterator sent) {
 void Link::fail(const Error& error) {
   const auto sends = std::exchange(sends_, {});
   const auto sent = std::exchange(sent_, {});
-  const auto receives = std::exchange(receives_, {});
-  posted_.clear();
   granted_.clear();
   outbox_.own();
   small_.clear();
@@ -130,13 +128,24 @@ void Link::fail(const Error& error) {
   control_.clear();
   unacknowledged_.clear();
   late_.clear();
-  coming_ = nullptr;
   ignoring_ = true;
   for (const auto& [tag, sending] : sends) report(sending.ticket, error);
   for (const auto& [number, each] : sent) {
     if (each.sending.ticket != kNoTicket) report(each.sending.ticket, error);
   }
+  stop_receives(error);
+}
+
+void Link::stop_receives(const Error& error) {
+  const auto receives = std::exchange(receives_, {});
+  posted_.clear();
+  coming_ = nullptr;
   for (const auto& [number, posted] : receives) report(posted.ticket, error);
+}
+
+void Link::end_receives(const Error& error) {
+  receives_ended_ = true;
+  stop_receives(error);
 }
 
 size_t Link::unsent() const {
@@ -152,6 +161,8 @@ void Link::opened() {
   ++connection_;
   open_ = true;
   ignoring_ = false;
+  // The peer takes AllGranted for the word that what is not granted again has arrived.
+  if (receives_ended_) return;
   for (const auto& [number, posted] : receives_) grant(number, posted);
   Frame frame;
   frame.kind = FrameKind::AllGranted;

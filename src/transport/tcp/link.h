@@ -59,8 +59,16 @@ class Link {
   void recv(const Tag& tag, std::span<std::byte> bytes, Taker taker, Ticket ticket);
   // Ends every call with `error`. What a connection still brings is ignored.
   void fail(const Error& error);
+  // Ends every receive with `error`, for good: the wire closes. What has been sent may still be
+  // sent again.
+  void end_receives(const Error& error);
+  // Whether end_receives() has been called.
+  bool receives_ended() const { return receives_ended_; }
   // Sends that would be lost if the connection were closed now.
   size_t unsent() const;
+  // Messages that are not known to have arrived, among them all that unsent() counts: they would be
+  // lost if the connection broke now and were not repaired.
+  size_t undelivered() const { return sends_.size() + sent_.size(); }
 
   // A new connection with the peer carries frames from now on.
   void opened();
@@ -68,6 +76,8 @@ class Link {
   void broke();
   // Writes a Bye behind what has been written, and nothing after it.
   void say_bye();
+  // Whether this connection ends with a Bye from here.
+  bool has_said_bye() const { return leaving_; }
   // Whether the peer has said Bye: nothing comes any more.
   bool parted() const { return parted_; }
 
@@ -144,6 +154,7 @@ class Link {
   void keep(Sent& sent);
   void end_early(Sent& sent);
   void finish(std::map<uint64_t, Sent>::iterator sent);
+  void stop_receives(const Error& error);
 
   // What comes.
   Status handle(const Frame& frame, Duration now);
@@ -172,6 +183,7 @@ class Link {
   std::map<Tag, uint64_t> posted_;          // the grants of `receives_`
   std::array<Meter, kPurposes> meters_;
   uint64_t next_grant_ = 1, next_order_ = 1;
+  bool receives_ended_ = false;
   int64_t messages_written_ = 0;
 
   // What ends with the connection.

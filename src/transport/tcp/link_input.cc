@@ -128,7 +128,7 @@ Status Link::on_regrant(const Frame& frame, Sent& sent) {
 Status Link::on_start(const Frame& frame, Duration now) {
   bytes_left_ = frame.count;
   coming_ = nullptr;
-  if (ignoring_) return ok();
+  if (ignoring_ || receives_ended_) return ok();
   const auto found = receives_.find(frame.grant);
   if (found == receives_.end()) return malformed("it sent a message that nobody waits for");
   Receiving& posted = found->second;
@@ -147,7 +147,7 @@ Status Link::on_start(const Frame& frame, Duration now) {
 Status Link::on_piece(const Frame& frame) {
   bytes_left_ = frame.count;
   coming_ = nullptr;
-  if (ignoring_) return ok();
+  if (ignoring_ || receives_ended_) return ok();
   const auto found = receives_.find(frame.grant);
   if (found == receives_.end() || !found->second.started) {
     return malformed("it sent a piece of a message that has not begun");
@@ -163,7 +163,7 @@ Status Link::on_piece(const Frame& frame) {
 }
 
 Status Link::on_mismatch(const Frame& frame) {
-  if (ignoring_) return ok();
+  if (ignoring_ || receives_ended_) return ok();
   const auto found = receives_.find(frame.grant);
   if (found == receives_.end() || found->second.started || found->second.have > 0) {
     return malformed("it told the size of a message that nobody waits for");
