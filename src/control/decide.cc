@@ -45,7 +45,7 @@ class Turn {
  private:
   const State& s() const { return edited_.state(); }
   static WorkerId id(size_t worker) { return {static_cast<int32_t>(worker)}; }
-  void make(Edit edit);
+  void make(Edit&& edit);
   void take(DecisionPart part);
   // `exit_early`: the exit code if this death ends the run before its first step.
   void declare_dead(WorkerId worker, const std::string& fate, const std::string& last_words = {},
@@ -79,7 +79,7 @@ class Turn {
   std::string abandoned_;  // what was said when the step was abandoned, in this call
 };
 
-void Turn::make(Edit edit) {
+void Turn::make(Edit&& edit) {
   edited_.make(std::move(edit));
   const auto* asked = std::get_if<PlanAsked>(&edited_.edits().back());
   if (asked == nullptr) return;

@@ -26,7 +26,7 @@ void DecisionPart::say(const char* of, const std::string& sentence) {
 }
 
 void DecisionPart::follow(DecisionPart later) {
-  append(edits, std::move(later.edits));
+  edits.append(std::move(later.edits));
   say(later.reason);
   if (std::string_view(later.event) != kDecisionEvent) event = later.event;
   append(expelled, std::move(later.expelled));

@@ -72,8 +72,8 @@ inline constexpr const char* kDecisionEvent = "decision";
 // What one part of the logic makes of a state and an input. A Decision holds what all parts make of
 // them.
 struct DecisionPart {
-  std::vector<Edit> edits;  // of the state
-  std::string reason;       // sentences; empty = nothing was decided
+  EditList edits;      // of the state
+  std::string reason;  // sentences; empty = nothing was decided
   // Kind of the reason: also "death", "recovery", "join", ...
   const char* event = kDecisionEvent;
   std::vector<WorkerId> expelled;  // no longer in the run, though their processes may live

@@ -1,6 +1,7 @@
 #include "control/edit.h"
 
 #include <algorithm>
+#include <iterator>
 
 #include "base/text.h"
 #include "control/commit.h"
@@ -336,6 +337,27 @@ void change(State& s, const InstructionTold& edit) { s.told = *edit.instruction;
 
 void apply_edit(const Edit& edit, State& state) {
   std::visit([&](const auto& of) { change(state, of); }, edit);
+}
+
+EditList::EditList() = default;
+EditList::EditList(const EditList& other) = default;
+EditList::EditList(EditList&& other) noexcept = default;
+EditList& EditList::operator=(const EditList& other) = default;
+EditList& EditList::operator=(EditList&& other) noexcept = default;
+EditList::~EditList() = default;
+
+void EditList::add(Edit&& edit) { edits_.push_back(std::move(edit)); }
+
+void EditList::add_first(Edit&& edit) { edits_.insert(edits_.begin(), std::move(edit)); }
+
+void EditList::append(EditList edits) {
+  edits_.insert(edits_.end(), std::make_move_iterator(edits.begin()),
+                std::make_move_iterator(edits.end()));
+}
+
+void EditedState::make(Edit&& edit) {
+  apply_edit(edit, state_);
+  edits_.add(std::move(edit));
 }
 
 }  // namespace tenuto

@@ -270,6 +270,43 @@ void apply_edit(const Edit& edit, State& state);
 // The edit as one line of text, without times.
 std::string to_text(const Edit& edit);
 
+// Edits in the order in which they were made. What a compiler has to write for each kind of edit is
+// in edit.cc, so that not every file that holds edits is slow to compile.
+class EditList {
+ public:
+  EditList();
+  EditList(const EditList& other);
+  EditList(EditList&& other) noexcept;  // leaves `other` empty
+  EditList& operator=(const EditList& other);
+  EditList& operator=(EditList&& other) noexcept;
+  ~EditList();
+
+  // Adds an edit behind the last.
+  void add(Edit&& edit);
+  // Adds an edit before the first.
+  void add_first(Edit&& edit);
+  // Adds all of these behind the last.
+  void append(EditList edits);
+
+  // Whether there are none.
+  bool empty() const { return edits_.empty(); }
+  // The last one.
+  //
+  // Requires: there is one
+  const Edit& back() const { return edits_.back(); }
+  // All of them, in order.
+  std::vector<Edit>::const_iterator begin() const { return edits_.begin(); }
+  // Behind the last.
+  std::vector<Edit>::const_iterator end() const { return edits_.end(); }
+  // All of them, in order.
+  std::vector<Edit>::iterator begin() { return edits_.begin(); }
+  // Behind the last.
+  std::vector<Edit>::iterator end() { return edits_.end(); }
+
+ private:
+  std::vector<Edit> edits_;
+};
+
 // A state that only edits change, and the edits that have changed it so far.
 class EditedState {
  public:
@@ -278,21 +315,18 @@ class EditedState {
   // As it is now.
   const State& state() const { return state_; }
   // Changes the state.
-  void make(Edit edit) {
-    apply_edit(edit, state_);
-    edits_.push_back(std::move(edit));
-  }
+  void make(Edit&& edit);
   // In the order in which they were made.
-  const std::vector<Edit>& edits() const { return edits_; }
+  const EditList& edits() const { return edits_; }
 
   // The state; leaves nothing here.
   State take_state() { return std::move(state_); }
   // The edits; leaves none here.
-  std::vector<Edit> take_edits() { return std::move(edits_); }
+  EditList take_edits() { return std::move(edits_); }
 
  private:
   State state_;
-  std::vector<Edit> edits_;
+  EditList edits_;
 };
 
 }  // namespace tenuto

@@ -33,7 +33,7 @@ void take_shards(const State& state, const Report& report, DecisionPart& out) {
     const auto& savers = state.told.savers;  // may still name the donor of a moved layer
     const bool saves = at < savers.size() && savers[at] == report.worker;
     if ((saves || contains(held, shard.stage)) && shard.version > state.saved) {
-      out.edits.emplace_back(ShardSaved{shard});
+      out.edits.add(ShardSaved{shard});
     }
   }
 }
@@ -43,7 +43,7 @@ void take_repairs(const State& state, const Report& report, DecisionPart& out) {
   for (const RepairNote& repair : report.repairs) {
     if (repair.serial <= told || !is_worker(state, repair.peer)) continue;
     told = repair.serial;
-    out.edits.emplace_back(RepairsAnnounced{report.worker, told});
+    out.edits.add(RepairsAnnounced{report.worker, told});
     const std::string took = fixed(to_milliseconds(Duration(repair.took_ns)), 1);
     out.repaired.push_back(
         {repair.step, cat("the connection between worker ", report.worker, " and worker ",
@@ -60,13 +60,13 @@ void take_lost_peers(const State& state, const Report& report, Duration now, Dec
   if (report.epoch != state.epoch || !together) return;
   for (const WorkerId peer : report.lost_peers) {
     if (!is_worker(state, peer)) continue;
-    if (peer != report.worker) out.edits.emplace_back(LinkLost{report.worker, peer, now});
+    if (peer != report.worker) out.edits.add(LinkLost{report.worker, peer, now});
     const Member& of = member_of(state, peer);
     // ReportReceived ends the suspicion of a worker whose stream had ended. If that very report
     // names its own worker as lost, suspect the worker again.
     const bool back = peer == report.worker && of.stream_ended;
     if (!of.alive || (of.suspect_since && !back)) continue;
-    out.edits.emplace_back(WorkerSuspected{
+    out.edits.add(WorkerSuspected{
         peer, cat("was declared lost by ", name_of(state.rules, report.worker)), now});
   }
 }
@@ -78,11 +78,11 @@ DecisionPart hear_report(const State& state, const Report& report, Duration now)
   if (is_overtaken(state, report)) return out;
   const Member& of = member_of(state, report.worker);
   if (of.heard && report.sequence == of.report.sequence) {
-    out.edits.emplace_back(WorkerHeard{report.worker, now});
+    out.edits.add(WorkerHeard{report.worker, now});
     return out;
   }
   const bool progress = !of.heard || report.address != of.report.address || report.connected;
-  out.edits.emplace_back(ReportReceived{report, now, progress});
+  out.edits.add(ReportReceived{report, now, progress});
   take_shards(state, report, out);
   take_repairs(state, report, out);
   take_lost_peers(state, report, now, out);
@@ -98,7 +98,7 @@ Duration silence_of(const State& state) {
 DecisionPart hear_clock(const State& state, Duration now) {
   DecisionPart out;
   const Duration gap = now - state.listened_at;
-  out.edits.emplace_back(ClockAdvanced{now, gap < silence_of(state) / 2 ? Duration{} : gap});
+  out.edits.add(ClockAdvanced{now, gap < silence_of(state) / 2 ? Duration{} : gap});
   return out;
 }
 

@@ -68,7 +68,7 @@ DecisionPart hear_joiner(const State& state, const Report& report, Duration now)
   DecisionPart out;
   const Member& of = member_of(state, report.worker);
   if (!is_invited(state, report)) {
-    out.edits.emplace_back(JoinerInvited{report, now});
+    out.edits.add(JoinerInvited{report, now});
     if (of.joining != Joining::Invited) {
       out.say("join",
               cat(name_of(state.rules, report.worker), has_come(of) ? " returns" : " joins"));
@@ -76,10 +76,10 @@ DecisionPart hear_joiner(const State& state, const Report& report, Duration now)
     return out;
   }
   if (report.sequence <= of.report.sequence) {
-    out.edits.emplace_back(WorkerHeard{report.worker, now});
+    out.edits.add(WorkerHeard{report.worker, now});
     return out;
   }
-  out.edits.emplace_back(JoinerReported{report, now});
+  out.edits.add(JoinerReported{report, now});
   if (!report.failure.empty()) out.follow(drop_joiner(state, report.worker, report.failure));
   return out;
 }
@@ -87,14 +87,14 @@ DecisionPart hear_joiner(const State& state, const Report& report, Duration now)
 DecisionPart drop_joiner(const State& state, WorkerId worker, const std::string& why) {
   DecisionPart out;
   if (member_of(state, worker).joining != Joining::Invited) return out;
-  out.edits.emplace_back(JoinerDropped{worker, why});
+  out.edits.add(JoinerDropped{worker, why});
   out.say("join", cat(name_of(state.rules, worker), " does not join: ", why));
   return out;
 }
 
 DecisionPart send_back_joiners(const State& state) {
   DecisionPart out;
-  if (is_receiving(state)) out.edits.emplace_back(JoinersSentBack{});
+  if (is_receiving(state)) out.edits.add(JoinersSentBack{});
   return out;
 }
 
@@ -109,7 +109,7 @@ DecisionPart watch_joiners(const State& state, Duration now) {
   for (const WorkerId worker : all_who(state, Joining::Receiving)) {
     const Member& of = member_of(state, worker);
     if (of.since != kNeverNeeded || of.place.plan_serial != planning.serial) continue;
-    if (planning.from >= 0) out.edits.emplace_back(JoinerNeeded{worker, planning.from});
+    if (planning.from >= 0) out.edits.add(JoinerNeeded{worker, planning.from});
   }
   return out;
 }
@@ -126,7 +126,7 @@ std::vector<WorkerId> complete_joiners(const State& state) {
 
 DecisionPart admit(const std::vector<WorkerId>& complete) {
   DecisionPart out;
-  for (const WorkerId worker : complete) out.edits.emplace_back(MemberJoined{worker});
+  for (const WorkerId worker : complete) out.edits.add(MemberJoined{worker});
   return out;
 }
 
@@ -176,7 +176,7 @@ DecisionPart give_places(const State& state, Duration now) {
   // The planner may be computing a plan for fewer workers now, so another plan follows this one.
   out.follow(
       propose(state, std::move(plan), cat(names_of(state, ready), " receives the state"), true));
-  out.edits.emplace_back(std::move(placed));
+  out.edits.add(std::move(placed));
   return out;
 }
 

@@ -85,7 +85,7 @@ DecisionPart give_layers(const State& state, const Planned& planned) {
   LayerTransfer transfer{moves, places_of(state, moves), planned.plan, planned.reason};
   out.follow(
       propose(state, std::move(plan), cat("moving ", describe(moves), ": ", planned.reason)));
-  out.edits.emplace_back(LayersGiven{std::move(transfer)});
+  out.edits.add(LayersGiven{std::move(transfer)});
   return out;
 }
 
@@ -96,7 +96,7 @@ DecisionPart finish_layers(const State& state) {
                                [&](const Joiner& place) { return has_all_layers(state, place); });
   if (!all) return out;
   out.follow(propose(state, transfer.plan, cat("moved ", describe(transfer.moves)), true));
-  out.edits.emplace_back(LayersMoved{});
+  out.edits.add(LayersMoved{});
   return out;
 }
 

@@ -109,7 +109,7 @@ DecisionPart watch_own_link(const State& state, Duration now, Duration silence) 
     anybody = anybody || (!of.stream_ended && now - of.heard_at < silence / 2);
   }
   if (!anybody && !state.unheard_since) {
-    out.edits.emplace_back(CutOff{last});
+    out.edits.add(CutOff{last});
     out.say(
         "partition",
         cat("the coordinator receives nothing from any worker: its own link may be cut; it waits ",
@@ -119,7 +119,7 @@ DecisionPart watch_own_link(const State& state, Duration now, Duration silence) 
     const Duration alone = now - *state.unheard_since;
     // A connection that was cut for so long may take as long again until it carries the next
     // message.
-    out.edits.emplace_back(HeardAgain{now + std::max(alone - silence, Duration{})});
+    out.edits.add(HeardAgain{now + std::max(alone - silence, Duration{})});
     out.say("partition",
             cat("the coordinator receives from its workers again, after ", seconds(alone), " s"));
   }

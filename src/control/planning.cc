@@ -139,7 +139,7 @@ DecisionPart propose(const State& state, std::shared_ptr<const Plan> plan,
                      const std::string& reason, bool interim) {
   DecisionPart out;
   out.say(cat("plan ", state.planning.serial + 1, " (", plan->order, ") is proposed: ", reason));
-  out.edits.emplace_back(PlanProposed{std::move(plan), interim});
+  out.edits.add(PlanProposed{std::move(plan), interim});
   return out;
 }
 

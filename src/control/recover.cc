@@ -24,8 +24,8 @@ DecisionPart begin_recovery(const State& state, WorkerId dead, const std::string
                             Duration now) {
   DecisionPart out;
   auto without = std::make_shared<const Plan>(std::move(plan));
-  out.edits.emplace_back(RecoveryBegun{dead, cause, without, now});
-  out.edits.emplace_back(PlanAsked{.plan = std::move(without), .routing = true});
+  out.edits.add(RecoveryBegun{dead, cause, without, now});
+  out.edits.add(PlanAsked{.plan = std::move(without), .routing = true});
   out.say("death", cat(cause, ": the run continues without it, epoch ", state.epoch + 1));
   return out;
 }
@@ -34,7 +34,7 @@ DecisionPart begin_again(const State& state, bool redone) {
   DecisionPart out;
   const LossRecovery& recovery = state.recovery;
   const int64_t step = open_step(state);
-  out.edits.emplace_back(EpochBegun{redone});
+  out.edits.add(EpochBegun{redone});
   const std::string agreed = cat("all live workers are at version ", state.committed);
   if (state.committed >= state.stop_at) {
     out.say("recovery", cat(agreed, ", the last"));
@@ -57,7 +57,7 @@ DecisionPart note_resumption(const State& state, Duration now) {
                member.report.phase == Phase::Running && member.report.plan == state.planning.serial;
       });
   if (!begun) return out;
-  out.edits.emplace_back(StepsResumed{});
+  out.edits.add(StepsResumed{});
   out.say("recovery",
           cat("step ", state.target, " has begun ", recovery.redone ? "again " : "", "without ",
               names_of(recovery.dead), ", ", fixed(to_milliseconds(now - recovery.since), 1),

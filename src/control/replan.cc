@@ -42,7 +42,7 @@ DecisionPart advance_update(const State& state) {
   const UpdateChoice& update = planning.update;
   if (!planning.present->update.staggered) {
     if (update.is_question_due()) {
-      out.edits.emplace_back(PlanAsked{.plan = planning.present, .update = true});
+      out.edits.add(PlanAsked{.plan = planning.present, .update = true});
     }
     return out;
   }
@@ -109,7 +109,7 @@ DecisionPart measure_step(const State& state, int64_t step) {
     measured.monitor = std::make_shared<const MonitorState>(std::move(detection.state));
     out.verdicts = std::move(detection.verdicts);
   }
-  out.edits.emplace_back(std::move(measured));
+  out.edits.add(std::move(measured));
   return out;
 }
 
@@ -119,7 +119,7 @@ DecisionPart advance_plan(const State& state) {
   if (planning.from < 0) {
     if (!all_know(state)) return out;
     const int64_t from = first_unbegun_step(state);
-    out.edits.emplace_back(PlanInForce{from});
+    out.edits.add(PlanInForce{from});
     out.say(cat("plan ", planning.serial, " (", planning.present->order, ") is in force from step ",
                 from));
     return out;
@@ -134,12 +134,11 @@ DecisionPart advance_plan(const State& state) {
     out = return_to_plan_of_all(state);
     // If layers have moved and the plan stays, ask the planner whether they should move back.
     if (state.moved == nullptr || !out.edits.empty()) {
-      out.edits.insert(out.edits.begin(), PlanKept{});
+      out.edits.add_first(PlanKept{});
       return out;
     }
   }
-  out.edits.emplace_back(
-      PlanAsked{.plan = planning.present, .routing = state.rules.routing || reduced});
+  out.edits.add(PlanAsked{.plan = planning.present, .routing = state.rules.routing || reduced});
   return out;
 }
 
@@ -149,9 +148,9 @@ DecisionPart take_planned(const State& state, const Planned& planned) {
   if (planned.request != planning.request || planning.answered) return out;
   const bool running = state.situation == Situation::Running;
   const bool receiving = running && is_receiving(state);
-  out.edits.emplace_back(PlanAnswered{receiving, review_of(state, planned)});
+  out.edits.add(PlanAnswered{receiving, review_of(state, planned)});
   if (state.situation == Situation::Recovering && planned.plan != nullptr) {
-    out.edits.emplace_back(RecoveryPlanned{planned.plan});
+    out.edits.add(RecoveryPlanned{planned.plan});
     out.say(planned.reason);
     return out;
   }
@@ -167,7 +166,7 @@ DecisionPart take_planned(const State& state, const Planned& planned) {
   }
   if (of_update) {
     if (!planning.update.allows(planned.bearable)) return out;
-    out.edits.emplace_back(UpdateWeighed{planned.bearable});
+    out.edits.add(UpdateWeighed{planned.bearable});
   }
   out.follow(propose(state, planned.plan, planned.reason));
   return out;
@@ -175,7 +174,7 @@ DecisionPart take_planned(const State& state, const Planned& planned) {
 
 DecisionPart treat_slow_links(SlowLinks how) {
   DecisionPart out;
-  out.edits.emplace_back(SlowLinksTreated{how});
+  out.edits.add(SlowLinksTreated{how});
   out.say(cat("requested: resilience.slow_links is \"", name_of(how), "\" from now on"));
   return out;
 }
@@ -195,7 +194,7 @@ DecisionPart inject(const State& state, const Fault& wanted) {
   } else {
     out.say(cat("requested: ", describe(fault), lasts(fault) ? " from step " : " in step ", from));
   }
-  out.edits.emplace_back(FaultAdded{std::move(fault), from});
+  out.edits.add(FaultAdded{std::move(fault), from});
   return out;
 }
 

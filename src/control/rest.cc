@@ -108,7 +108,7 @@ DecisionPart find_rest(const State& state) {
                                   unknown_losses(stock, plan->schedule.micro_count));
   out.say(remedy.ok() ? remedy.value().reason : remedy.error().message);
   if (!remedy.ok() || remedy.value().replayed) return out;
-  out.edits.emplace_back(RestFound{std::make_shared<const RestOfStep>(
+  out.edits.add(RestFound{std::make_shared<const RestOfStep>(
       rest_of(state, std::move(remedy.value().rest), stock.attempt))});
   return out;
 }

@@ -71,9 +71,9 @@ LastResort end_with(const State& state, const std::string& cause) {
 
 DecisionPart abandon(const State& state, LastResort why, Duration now) {
   DecisionPart out;
-  if (is_receiving(state)) out.edits.emplace_back(JoinersSentBack{});
+  if (is_receiving(state)) out.edits.add(JoinersSentBack{});
   out.say(cat(why.cause, ": the step is abandoned, epoch ", state.epoch + 1));
-  out.edits.emplace_back(StepAbandoned{std::move(why), now});
+  out.edits.add(StepAbandoned{std::move(why), now});
   return out;
 }
 

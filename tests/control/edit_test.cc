@@ -107,7 +107,7 @@ class Story : public Survival {
 };
 
 // The edits of one run: a death, a return, a slow link, a checkpoint and a stop.
-std::vector<Edit> play_story() {
+EditList play_story() {
   Story run;
   run.steps(2);
   run.lose();

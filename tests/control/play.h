@@ -56,7 +56,7 @@ class Play {
   Decision hear(decltype(Input::what) what) {
     Decision decision = decide(state, {now, std::move(what)});
     state = decision.state;
-    edits.insert(edits.end(), decision.edits.begin(), decision.edits.end());
+    edits.append(decision.edits);
     return decision;
   }
   Decision report(size_t worker) {
@@ -147,7 +147,7 @@ class Play {
   }
 
   State state;
-  std::vector<Edit> edits;  // of all decisions
+  EditList edits;  // of all decisions
   std::vector<Report> reports;
   Duration now{};
   bool mute = false;
