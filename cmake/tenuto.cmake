@@ -55,16 +55,21 @@ function(tenuto_headers name)
     <string_view> <thread> <variant> <vector>)
 endfunction()
 if(TENUTO_SANITIZE)
+  # How the sanitized builds compile code that waits more than it computes.
+  add_library(tenuto_waiting_options INTERFACE)
+  target_compile_options(tenuto_waiting_options INTERFACE -O0)
   tenuto_headers(tenuto_library_headers)
+  tenuto_headers(tenuto_waiting_headers tenuto_waiting_options)
   tenuto_headers(tenuto_reader_headers)  # they must be compiled as what includes them is
   tenuto_count(tenuto_reader_headers)
 endif()
 
-# tenuto_library(FOLDER SOURCES a.cc ... LINKS lower_folder ... [EXTERNAL target ...])
+# tenuto_library(FOLDER SOURCES a.cc ... LINKS lower_folder ... [EXTERNAL target ...] [WAITS])
 # makes the library tenuto_FOLDER, linked to the folders below it that it sees. Other projects call
-# it tenuto::FOLDER, whether they found it installed or have this tree as a part of theirs.
+# it tenuto::FOLDER, whether they found it installed or have this tree as a part of theirs. WAITS:
+# its code waits more than it computes, so the sanitized builds do not optimise it.
 function(tenuto_library folder)
-  cmake_parse_arguments(arg "" "" "SOURCES;LINKS;EXTERNAL" ${ARGN})
+  cmake_parse_arguments(arg "WAITS" "" "SOURCES;LINKS;EXTERNAL" ${ARGN})
   add_library(tenuto_${folder} STATIC ${arg_SOURCES})
   add_library(tenuto::${folder} ALIAS tenuto_${folder})
   set_target_properties(tenuto_${folder} PROPERTIES EXPORT_NAME ${folder})
@@ -79,6 +84,10 @@ function(tenuto_library folder)
   if(folder IN_LIST TENUTO_READERS)
     tenuto_count(tenuto_${folder})
     set(headers tenuto_reader_headers)
+  endif()
+  if(arg_WAITS AND TENUTO_SANITIZE)
+    target_link_libraries(tenuto_${folder} PRIVATE $<BUILD_INTERFACE:tenuto_waiting_options>)
+    set(headers tenuto_waiting_headers)
   endif()
   if(TENUTO_SANITIZE AND NOT folder STREQUAL "engine")  # torch has flags of its own
     target_precompile_headers(tenuto_${folder} REUSE_FROM ${headers})
