@@ -104,12 +104,12 @@ void UpdateRule::drop(const Offer& offer, DropReason reason, Decided& decided) {
   decided.dropped.push_back({offer, reason});
 }
 
-Result<Decided> UpdateRule::offer(const Offer& offer) {
+Status UpdateRule::check_due(const Offer& offer) const {
   if (!is_known(offer.replica)) {
     return invalid(
         cat("an offer of replica ", offer.replica, ": expected one of 0 to ", start_.replicas - 1));
   }
-  Replica& replica = at(offer.replica);
+  const Replica& replica = at(offer.replica);
   if (replica.phase == Phase::Lost) {
     return invalid(cat("an offer of replica ", offer.replica, ", which is lost: it has to join"));
   }
@@ -122,16 +122,25 @@ Result<Decided> UpdateRule::offer(const Offer& offer) {
         cat("an offer of replica ", offer.replica, ", which was not released: it has to wait"));
   }
   const Offer& due = replica.work.offer;
-  if (offer != due) {
-    return invalid(cat("an offer of replica ", offer.replica, ": expected iteration ",
-                       due.iteration.value, ", version ", due.version.value, " and mass ",
-                       due.mass.micros, " as it was released for, found iteration ",
-                       offer.iteration.value, ", version ", offer.version.value, " and mass ",
-                       offer.mass.micros));
-  }
+  if (offer == due) return ok();
+  return invalid(cat("an offer of replica ", offer.replica, ": expected iteration ",
+                     due.iteration.value, ", version ", due.version.value, " and mass ",
+                     due.mass.micros, " as it was released for, found iteration ",
+                     offer.iteration.value, ", version ", offer.version.value, " and mass ",
+                     offer.mass.micros));
+}
+
+void UpdateRule::count(const Offer& offer) {
   offered_ += offer.mass;
-  ++replica.clock;
+  Replica& replica = at(offer.replica);
   replica.next = offer.iteration + replica.work.local_steps;
+}
+
+Result<Decided> UpdateRule::offer(const Offer& offer) {
+  if (const Status fault = check_due(offer); !fault.ok()) return fault.error();
+  count(offer);
+  Replica& replica = at(offer.replica);
+  ++replica.clock;
   Decided decided;
   if (is_stale(offer)) {
     replica.phase = Phase::Free;
@@ -140,6 +149,16 @@ Result<Decided> UpdateRule::offer(const Offer& offer) {
     replica.phase = Phase::Waiting;
     buffer_.push_back(offer);
   }
+  proceed(decided);
+  return decided;
+}
+
+Result<Decided> UpdateRule::refuse(const Offer& offer) {
+  if (const Status fault = check_due(offer); !fault.ok()) return fault.error();
+  count(offer);
+  Decided decided;
+  at(offer.replica).phase = Phase::Free;
+  drop(offer, DropReason::Refused, decided);
   proceed(decided);
   return decided;
 }

@@ -56,8 +56,9 @@ struct Release {
 
 // Why an offer is in no update.
 enum class DropReason : uint8_t {
-  Stale,  // it came too late in the mode with backup workers; its replica goes on
-  Lost,   // its replica is lost: other replicas have to compute these micro-batches
+  Stale,    // it came too late in the mode with backup workers; its replica goes on
+  Lost,     // its replica is lost: other replicas have to compute these micro-batches
+  Refused,  // the caller has no use for it (UpdateRule::refuse); its replica goes on
 };
 // An offer that is in no update.
 struct Dropped {
@@ -99,9 +100,9 @@ struct RuleStart {
 // - each offer is in one update, or named as dropped once, or waits; a replica has at most one;
 // - offered mass = applied mass + dropped mass + waiting mass, in whole micro-batches;
 // - a replica's offer is dropped as stale only if its offer before was applied, so at least half of
-//   its offers are applied;
+//   its offers are applied, apart from those that the caller refuses;
 // - with a bound S, a replica was at most S offers ahead of the one with the fewest when it was
-//   released, counted from the last change of mode;
+//   released, counted from the last change of mode, without what was refused;
 // - some replica computes, or a window is open: the rule never waits for itself.
 //
 // A mode whose count is above the number of live replicas waits for all of these. In a ring, a
@@ -122,6 +123,13 @@ class UpdateRule {
   // Errors: Invalid/Call  an unknown or lost replica; a replica that is not computing; an offer of
   //         other numbers than those of its release. The rule is unchanged then.
   Result<Decided> offer(const Offer& offer);
+
+  // A replica offers what it was released for, and the caller has no use for it: it is dropped as
+  // Refused. It is the caller who knows such offers, since the rule sees no gradients. A refused
+  // offer does not count for the bound on staleness, so its replica can go on at once.
+  //
+  // Errors: as offer
+  Result<Decided> refuse(const Offer& offer);
 
   // The window of this number is over. One that is not open any more changes nothing.
   Decided close(int64_t number);
@@ -164,7 +172,7 @@ class UpdateRule {
     Phase phase = Phase::Free;
     Release work;              // what it computes, or has offered
     Iteration next;            // its next one
-    int64_t clock = 0;         // its offers since the last change of mode
+    int64_t clock = 0;         // its offers since the last change of mode, without refused ones
     bool was_applied = false;  // its offer before
     Iteration unapplied;       // the iteration behind the last one that is in an update
     bool operator==(const Replica&) const = default;
@@ -178,6 +186,9 @@ class UpdateRule {
   bool is_known(ReplicaId replica) const;
   bool is_waiting(int32_t replica) const;
   bool is_stale(const Offer& offer) const;
+  // Whether it is the offer that its replica was released for.
+  Status check_due(const Offer& offer) const;
+  void count(const Offer& offer);
   void drop(const Offer& offer, DropReason reason, Decided& decided);
   // All that follows from the offers that are here.
   void proceed(Decided& decided);

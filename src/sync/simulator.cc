@@ -110,7 +110,8 @@ bool SyncSimulator::step() {
       ++offers_;
       const Offer& offer = event.release.offer;
       replicas_[static_cast<size_t>(offer.replica.value)].offered += offer.mass;
-      auto decided = rule_.offer(offer);
+      const bool refused = hooks_.refuses && hooks_.refuses(offer);
+      auto decided = refused ? rule_.refuse(offer) : rule_.offer(offer);
       CHECK(decided.ok(), decided.error().message);
       follow(decided.value());
       break;

@@ -32,6 +32,8 @@ struct SyncSetting {
 struct SyncHooks {
   // A replica reads the parameters and begins; how long its iteration takes, is known here alone.
   std::function<void(const Release&, const IterationTime&)> begun;
+  // An offer arrives: whether it is of no use, and dropped (UpdateRule::refuse). Empty = none is.
+  std::function<bool(const Offer&)> refuses;
   // An update has been applied.
   std::function<void(const Update&)> applied;
 };
