@@ -154,6 +154,9 @@ Result<SyncChoice> choose_by_look_ahead(const ChooseInput& input) {
     means.push_back(samples.mean());
   }
   std::vector<SyncMode> modes = sync_candidates(means, input.micros);
+  if (!input.grace) {
+    std::erase_if(modes, [](const SyncMode& of) { return of.kind == SyncKind::Grace; });
+  }
   if (std::find(modes.begin(), modes.end(), input.current) == modes.end()) {
     modes.push_back(input.current);
   }

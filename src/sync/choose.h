@@ -45,6 +45,7 @@ struct ChooseInput {
   double kappa = 0.3;
   SyncMode current;  // formed
   uint64_t seed = 0;
+  bool grace = true;  // candidates with a window of grace, too
 };
 
 // A candidate and what the simulation says of it.
