@@ -8,7 +8,7 @@
 // distributed synchronous SGD", 2016. x:K: K-async of Dutta, Joshi, Ghosh, Dube, Nagpurkar, "Slow
 // and stale gradients can win the race", AISTATS 2018. Groups and ring: Zhang, Shen, "Straggler
 // tolerant and resilient DL training on homogeneous GPUs", 2025. Rebalanced: Chen, Weng, Wang, Li,
-// Yin, "Semi-dynamic load balancing", SoCC 2020. Bounded: Ho et al., "More effective distributed ML
+// Li, "Semi-dynamic load balancing", SoCC 2020. Bounded: Ho et al., "More effective distributed ML
 // via a stale synchronous parallel parameter server", NIPS 2013. Local steps: Stich, "Local SGD
 // converges fast and communicates little", ICLR 2019; the outer step: Douillard et al., "DiLoCo",
 // 2023. The window of grace: ours.

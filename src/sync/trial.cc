@@ -1,11 +1,14 @@
 #include "sync/trial.h"
 
 #include <algorithm>
+#include <memory>
 #include <utility>
 
 #include "base/text.h"
+#include "sync/baseline_modes.h"
 #include "sync/choose.h"
 #include "sync/formed.h"
+#include "sync/gradient_code.h"
 #include "sync/heuristic.h"
 #include "sync/progress.h"
 #include "sync/trial_model.h"
@@ -44,6 +47,76 @@ StepSetting step_of_offers(const TrialSetting& setting) {
   return {TrialOptimizer::Nesterov, setting.mode.outer.rate, setting.mode.outer.momentum, 0};
 }
 
+MethodSetting method_of(const TrialSetting& setting) {
+  MethodSetting method;
+  method.kind = setting.method;
+  method.count = setting.mode.count;
+  method.replicas = setting.scenario.replicas;
+  method.batch = setting.batch;
+  method.rate = rate_of(setting);
+  method.seed = setting.seed;
+  return method;
+}
+
+// The mode with which a trial begins. Nothing is known then: choosers are told of replicas that are
+// all equally fast.
+Result<SyncMode> first_mode_of(const TrialSetting& setting) {
+  const std::vector<IterationTime> equal(static_cast<size_t>(setting.scenario.replicas),
+                                         setting.scenario.base);
+  SyncMode mode;
+  switch (setting.policy) {
+    case SyncPolicy::Fixed:
+      return form(setting.mode, mean_times(setting.scenario, setting.seed), setting.batch);
+    case SyncPolicy::LookAhead:
+      if (setting.grace) return first_mode(equal);
+      break;
+    case SyncPolicy::Balanced:
+      mode.kind = SyncKind::Rebalanced;
+      return form(mode, equal, setting.batch);
+    case SyncPolicy::Switched:
+      return mode_by_switch({setting.synchronous_share, 0, equal});
+    case SyncPolicy::Published:
+      break;
+  }
+  return mode;
+}
+
+// Whether what the baselines need makes sense.
+Status check_baseline(const TrialSetting& setting) {
+  const double share = setting.synchronous_share;
+  if (!(share >= 0 && share <= 1) || !(setting.planned > 0)) {
+    return invalid(
+        cat("a trial needs a synchronous share from 0 to 1 and a plan above 0 gradients, "
+            "found ",
+            share, " and ", setting.planned));
+  }
+  if (setting.method == MethodKind::Plain) return ok();
+  const bool coded = setting.method == MethodKind::Coded;
+  const SyncMode& mode = setting.mode;
+  const SyncKind kind = coded ? SyncKind::Count : SyncKind::Asynchronous;
+  if (setting.policy != SyncPolicy::Fixed || mode.kind != kind || mode.local_steps != 1) {
+    return invalid(cat(coded ? "gradient coding needs the mode x:K" : "Zeno++ needs asynchronous",
+                       ", fixed and without local steps, found ", to_text(mode)));
+  }
+  const int32_t replicas = setting.scenario.replicas;
+  if (coded && replicas > kMostCodedReplicas) {
+    return invalid(cat("gradient coding: expected at most ", kMostCodedReplicas,
+                       " replicas, found ", replicas));
+  }
+  return check(mode, replicas);
+}
+
+// The mean of each replica's samples.
+std::vector<IterationTime> means_of(const std::vector<std::vector<IterationTime>>& samples) {
+  std::vector<IterationTime> means;
+  for (const auto& of : samples) {
+    TimeSamples own;
+    for (const IterationTime& time : of) own.add(time);
+    means.push_back(own.mean());
+  }
+  return means;
+}
+
 // Estimates the gradient noise scale from the gradients of single replicas and of their mean.
 //
 // Source: McCandlish et al., "An empirical model of large-batch training", 2018, appendix A.1.
@@ -77,28 +150,24 @@ class Trial {
         parameters_(model_.initial()),
         step_(step_of_offers(setting), parameters_.size()),
         samples_(static_cast<size_t>(setting.scenario.replicas)),
-        under_way_(samples_.size()) {
+        under_way_(samples_.size()),
+        method_(make_method(method_of(setting), model_)) {
     if (local_steps_of(setting) == 1) return;
     local_.assign(samples_.size(), TrialStep(step_of_gradients(setting), parameters_.size()));
   }
 
   Result<TrialResult> run() {
     const SyncScenario& scenario = setting_.scenario;
-    const std::vector<IterationTime> means = mean_times(scenario, setting_.seed);
-    auto mode = form(setting_.mode, means, setting_.batch);
-    if (!mode.ok()) return mode.error();
-    SyncMode first = std::move(mode).value();
-    // Nothing is known yet: the window is that of replicas that are all equally fast.
-    const std::vector<IterationTime> equal(samples_.size(), scenario.base);
-    if (setting_.policy == SyncPolicy::LookAhead) first = first_mode(equal);
-    if (setting_.policy == SyncPolicy::Published) first = SyncMode{};
+    const auto first = first_mode_of(setting_);
+    if (!first.ok()) return first.error();
     SyncHooks hooks;
     hooks.begun = [this](const Release& release, const IterationTime& time) {
       begun(release, time);
     };
+    hooks.refuses = [this](const Offer& offer) { return refuses(offer); };
     hooks.applied = [this](const Update& update) { applied(update); };
-    auto made = SyncSimulator::make({{first, scenario.replicas, setting_.batch, {}, {}},
-                                     times_of(scenario, setting_.seed),
+    auto made = SyncSimulator::make({{first.value(), scenario.replicas, setting_.batch, {}, {}},
+                                     method_->times(times_of(scenario, setting_.seed)),
                                      scenario.apply},
                                     std::move(hooks));
     if (!made.ok()) return made.error();
@@ -127,12 +196,8 @@ class Trial {
   void begun(const Release& release, const IterationTime& time) {
     const Offer& offer = release.offer;
     UnderWay& own = under_way_[static_cast<size_t>(offer.replica.value)];
-    own.gradient = release.local_steps == 1
-                       ? model_
-                             .gradient(parameters_, offer.replica.value, offer.iteration.value,
-                                       offer.mass.micros)
-                             .sum
-                       : change_of(release);
+    own.gradient =
+        release.local_steps == 1 ? method_->gradient(parameters_, offer) : change_of(release);
     own.time = time;
     own.since = simulator_->now();
     own.share = share_of(offer.mass, {setting_.batch});
@@ -157,19 +222,28 @@ class Trial {
     return change;
   }
 
+  bool refuses(const Offer& offer) {
+    return !method_->accept(offer, simulator_->rule().version(), parameters_,
+                            under_way_[static_cast<size_t>(offer.replica.value)].gradient);
+  }
+
   void applied(const Update& update) {
     const Mass full{setting_.batch * setting_.scenario.replicas * local_steps_of(setting_)};
     std::vector<float> sum(parameters_.size(), 0.0f);
     double single = 0;
-    for (const Offer& member : update.members) {
+    const OfferFactors used = method_->factors(update);
+    for (size_t at = 0; at < update.members.size(); ++at) {
+      const Offer& member = update.members[at];
       const auto& gradient = under_way_[static_cast<size_t>(member.replica.value)].gradient;
       const auto mass = static_cast<double>(member.mass.micros);
       single += squared_norm(gradient) / (mass * mass);
-      for (size_t i = 0; i < sum.size(); ++i) sum[i] += gradient[i];
+      const float factor = used.factors[at];
+      for (size_t i = 0; i < sum.size(); ++i) sum[i] += factor * gradient[i];
     }
-    step_.take(parameters_, sum, mass_of(update), full);
-    applied_mass_ += mass_of(update);
-    const auto mass = static_cast<double>(mass_of(update).micros);
+    step_.take(parameters_, sum, used.mass, full);
+    applied_mass_ += used.mass;
+    if (used.mass == full) full_mass_ += used.mass;
+    const auto mass = static_cast<double>(used.mass.micros);
     const auto count = std::ssize(update.members);
     noise_.add(single / static_cast<double>(count), squared_norm(sum) / (mass * mass),
                mass / static_cast<double>(count), count);
@@ -187,15 +261,26 @@ class Trial {
 
   // Notes iterations that have ended, and decides when it is time to.
   void look(SyncSimulator& simulator) {
+    bool ended = false;
     for (size_t i = 0; i < under_way_.size(); ++i) {
       UnderWay& own = under_way_[i];
       if (own.heard || simulator.now() < own.since + own.time.compute + own.time.transfer) continue;
       samples_[i].add(own.time, own.share);
-      own.heard = true;
+      own.heard = ended = true;
     }
-    if (setting_.policy == SyncPolicy::Fixed || simulator.now() < next_decision_) return;
-    next_decision_ = simulator.now() + kDecisionEvery;
-    decide(simulator);
+    if (is_due(simulator.now(), ended)) decide(simulator);
+  }
+
+  // Whether to decide now; `ended`: an iteration has ended at this moment.
+  bool is_due(Duration now, bool ended) {
+    if (setting_.policy == SyncPolicy::Fixed) return false;
+    if (setting_.policy == SyncPolicy::Balanced) {
+      const auto unheard = [](const TimeSamples& of) { return of.all().empty(); };
+      return ended && std::none_of(samples_.begin(), samples_.end(), unheard);
+    }
+    if (now < next_decision_) return false;
+    next_decision_ = now + kDecisionEvery;
+    return true;
   }
 
   // The samples of each replica; for one that has not been heard of, a guess from what it has
@@ -214,29 +299,39 @@ class Trial {
   }
 
   void decide(SyncSimulator& simulator) {
-    const auto samples = heard(simulator.now());
-    SyncMode wanted = simulator.rule().mode();
-    if (setting_.policy == SyncPolicy::LookAhead) {
-      const auto choice =
-          choose_by_look_ahead({samples, setting_.scenario.apply, setting_.batch, setting_.kappa,
-                                simulator.rule().mode(), setting_.seed});
-      if (choice.ok()) wanted = choice.value().mode;
-    } else {
-      std::vector<IterationTime> means;
-      for (const auto& of : samples) {
-        TimeSamples own;
-        for (const IterationTime& time : of) own.add(time);
-        means.push_back(own.mean());
+    const auto wanted = chosen(heard(simulator.now()), simulator.rule().mode());
+    if (!wanted.ok() || wanted.value() == simulator.rule().mode()) return;
+    if (simulator.change(wanted.value()).ok()) ++result_.changes;
+  }
+
+  // The mode from now on, by the policy.
+  Result<SyncMode> chosen(const std::vector<std::vector<IterationTime>>& samples,
+                          const SyncMode& current) {
+    switch (setting_.policy) {
+      case SyncPolicy::Fixed:
+        break;
+      case SyncPolicy::LookAhead: {
+        const auto choice =
+            choose_by_look_ahead({samples, setting_.scenario.apply, setting_.batch, setting_.kappa,
+                                  current, setting_.seed, setting_.grace});
+        if (!choice.ok()) return choice.error();
+        return choice.value().mode;
       }
-      const std::vector<ReplicaId> slow = stragglers(means);
-      if (slow == stragglers_) return;
-      stragglers_ = slow;
-      const auto choice =
-          choose_by_heuristic({means, noise_.samples(), static_cast<double>(setting_.batch)});
-      if (choice.ok()) wanted = choice.value();
+      case SyncPolicy::Published: {
+        const std::vector<IterationTime> means = means_of(samples);
+        const std::vector<ReplicaId> slow = stragglers(means);
+        if (slow == stragglers_) break;
+        stragglers_ = slow;
+        return choose_by_heuristic({means, noise_.samples(), static_cast<double>(setting_.batch)});
+      }
+      case SyncPolicy::Balanced:
+        return mode_by_speed(samples, setting_.batch);
+      case SyncPolicy::Switched: {
+        const double done = share_of(full_mass_, {setting_.batch}) / setting_.planned;
+        return mode_by_switch({setting_.synchronous_share, done, means_of(samples)});
+      }
     }
-    if (wanted == simulator.rule().mode()) return;
-    if (simulator.change(wanted).ok()) ++result_.changes;
+    return current;
   }
 
   const TrialSetting& setting_;
@@ -246,12 +341,13 @@ class Trial {
   std::vector<TrialStep> local_;  // of each replica's local steps
   std::vector<TimeSamples> samples_;
   std::vector<UnderWay> under_way_;
+  std::unique_ptr<TrialMethod> method_;
   SyncSimulator* simulator_ = nullptr;  // while run() is active
   NoiseScale noise_;
   std::vector<ReplicaId> stragglers_;
   Duration next_evaluation_{}, next_decision_ = kDecisionEvery;
   int good_ = 0;
-  Mass applied_mass_;
+  Mass applied_mass_, full_mass_;  // full_mass_: in updates that have the full mass
   TrialResult result_;
 };
 
@@ -290,6 +386,7 @@ Result<TrialResult> run_trial(const TrialSetting& setting) {
   if (replicas < 1 || replicas > kMost) {
     return invalid(cat("a trial needs 1 to ", kMost, " replicas, found ", replicas));
   }
+  if (const Status fault = check_baseline(setting); !fault.ok()) return fault.error();
   return Trial(setting).run();
 }
 

@@ -13,6 +13,7 @@
 
 #include "base/result.h"
 #include "sync/simulator.h"
+#include "sync/trial_method.h"
 
 namespace tenuto {
 
@@ -21,6 +22,8 @@ enum class SyncPolicy : uint8_t {
   Fixed,      // TrialSetting::mode all the time
   LookAhead,  // choose_by_look_ahead every second, beginning with first_mode
   Published,  // choose_by_heuristic whenever the set of stragglers has changed
+  Balanced,   // mode_by_speed whenever an iteration has ended, beginning with equal shares
+  Switched,   // mode_by_switch every second, with TrialSetting::synchronous_share
 };
 
 // The most local steps of a trial. All gradients of an offer are computed before the clock goes on,
@@ -40,6 +43,11 @@ struct TrialSetting {
   Duration evaluation = from_milliseconds(250);  // between two of them
   Duration limit = from_milliseconds(90'000);    // the trial ends without reaching the target
   double kappa = 0.3;                            // LookAhead
+  bool grace = true;  // LookAhead: it may choose modes with a window of grace
+  // Switched: gradients that the run is expected to take, and the part of them, from 0 to 1, that
+  // shall be in synchronous updates.
+  double planned = 1000, synchronous_share = 0;
+  MethodKind method = MethodKind::Plain;  // others: only with a fixed mode, without local steps
 };
 
 // What came of it.
@@ -54,9 +62,9 @@ struct TrialResult {
 // The mean iterations of the scenario's replicas over its phases and many draws.
 std::vector<IterationTime> mean_times(const SyncScenario& scenario, uint64_t seed);
 
-// Errors: those of form and UpdateRule::make; Invalid/Call  a batch, a rate, a number of replicas
-// or
-//         of local steps out of range
+// Errors: those of form and UpdateRule::make; Invalid/Call  a batch, a rate, a number of
+//         replicas or of local steps, a share or a plan out of range; a method that does not fit
+//         the mode
 Result<TrialResult> run_trial(const TrialSetting& setting);
 
 }  // namespace tenuto

@@ -11,10 +11,10 @@ namespace tenuto {
 
 namespace {
 
-constexpr int32_t kClusters = 40, kTrain = 16'000, kTest = 1'500;
+constexpr int32_t kClusters = 40, kTrain = 16'000, kTest = 1'500, kServer = 1'000;
 constexpr double kCenterDeviation = 1.0, kNoise = 1.0;
 // Which part of the data a key is drawn for.
-enum class Part : uint64_t { Centers = 11, Train, Test, Weights, Batches };
+enum class Part : uint64_t { Centers = 11, Train, Test, Weights, Batches, Server, ServerBatches };
 
 constexpr int32_t kSecond =
     (TrialModel::kInputs + 1) * TrialModel::kHidden;  // second layer's place
@@ -35,6 +35,7 @@ TrialModel::TrialModel(uint64_t seed, int32_t replicas) : seed_(seed), replicas_
   }
   train_ = drawn(kTrain, static_cast<uint64_t>(Part::Train), centers);
   test_ = drawn(kTest, static_cast<uint64_t>(Part::Test), centers);
+  server_ = drawn(kServer, static_cast<uint64_t>(Part::Server), centers);
 }
 
 TrialModel::Samples TrialModel::drawn(int32_t count, uint64_t part,
@@ -114,18 +115,33 @@ double TrialModel::backward(std::span<const float> parameters, const float* inpu
   return loss;
 }
 
+void TrialModel::add(std::span<const float> parameters, const Samples& from, size_t sample,
+                     Gradient& sum) {
+  Activations activations;
+  const float* input = from.inputs.data() + sample * kInputs;
+  forward(parameters, input, activations);
+  sum.loss += backward(parameters, input, from.classes[sample], activations, sum.sum);
+}
+
 TrialModel::Gradient TrialModel::gradient(std::span<const float> parameters, int32_t replica,
                                           int64_t iteration, int64_t samples) const {
   Gradient sum{std::vector<float>(kParameters, 0.0f)};
-  Activations activations;
   const int32_t shard = kTrain / replicas_;
   Random random(mix(seed_, static_cast<uint64_t>(Part::Batches), static_cast<uint64_t>(replica),
                     static_cast<uint64_t>(iteration)));
   for (int64_t i = 0; i < samples; ++i) {
-    const auto sample = static_cast<size_t>(replica * shard + random.below(shard));
-    const float* input = train_.inputs.data() + sample * kInputs;
-    forward(parameters, input, activations);
-    sum.loss += backward(parameters, input, train_.classes[sample], activations, sum.sum);
+    add(parameters, train_, static_cast<size_t>(replica * shard + random.below(shard)), sum);
+  }
+  return sum;
+}
+
+TrialModel::Gradient TrialModel::server_gradient(std::span<const float> parameters, int64_t draw,
+                                                 int64_t samples) const {
+  Gradient sum{std::vector<float>(kParameters, 0.0f)};
+  Random random(
+      mix(seed_, static_cast<uint64_t>(Part::ServerBatches), static_cast<uint64_t>(draw)));
+  for (int64_t i = 0; i < samples; ++i) {
+    add(parameters, server_, static_cast<size_t>(random.below(kServer)), sum);
   }
   return sum;
 }

@@ -1,8 +1,8 @@
 // The small classifier that is trained in trials of sync modes: real gradients, so that stale ones
 // cost what they cost.
 //
-// Ten classes of four Gaussian clusters each in 32 dimensions, 16,000 samples to train on and 1,500
-// to test; a network 32-48-10 with ReLU and softmax.
+// Ten classes of four Gaussian clusters each in 32 dimensions, 16,000 samples to train on, 1,500 to
+// test and 1,000 that a server may have for itself; a network 32-48-10 with ReLU and softmax.
 #pragma once
 
 #include <cstdint>
@@ -33,6 +33,9 @@ class TrialModel {
   // shard.
   Gradient gradient(std::span<const float> parameters, int32_t replica, int64_t iteration,
                     int64_t samples) const;
+  // The same for samples of the server, which are in no shard and in no test; `draw` numbers the
+  // draws from them.
+  Gradient server_gradient(std::span<const float> parameters, int64_t draw, int64_t samples) const;
   // The share of the test samples whose class is found.
   double accuracy(std::span<const float> parameters) const;
 
@@ -43,6 +46,9 @@ class TrialModel {
     std::vector<int8_t> classes;  // count
   };
   Samples drawn(int32_t count, uint64_t part, const std::vector<float>& centers) const;
+  // Adds the gradient and the loss of one sample.
+  static void add(std::span<const float> parameters, const Samples& from, size_t sample,
+                  Gradient& sum);
   static void forward(std::span<const float> parameters, const float* input, Activations& out);
   // Adds the sample's gradient and returns its loss.
   static double backward(std::span<const float> parameters, const float* input, int32_t wanted,
@@ -50,7 +56,7 @@ class TrialModel {
 
   uint64_t seed_;
   int32_t replicas_;
-  Samples train_, test_;
+  Samples train_, test_, server_;
 };
 
 }  // namespace tenuto

@@ -207,6 +207,23 @@ TEST(SyncSimulator, AppliedFractionsAreSharesOverChanges) {
   }
 }
 
+// Replica 1 computes for nothing: what it offers is dropped, and its replica goes on at once.
+TEST(SyncSimulator, RefusedOffersAreDropped) {
+  SyncHooks hooks;
+  hooks.refuses = [](const Offer& offer) { return offer.replica == ReplicaId{1}; };
+  const SyncMode mode = sync_mode_from_text("asynchronous").value();
+  auto made = SyncSimulator::make({{mode, 2, 4, {}, {}}, constant({100, 100}), {}}, hooks);
+  ASSERT_TRUE(made.ok()) << made.error().message;
+  SyncSimulator simulator = std::move(made).value();
+  while (simulator.offers() < 40) ASSERT_TRUE(simulator.step());
+  EXPECT_EQ(simulator.now(), from_milliseconds(2000));
+  const SyncMeasure measure = simulator.measure();
+  EXPECT_EQ(measure.dropped_fraction, 0.5);
+  EXPECT_EQ(measure.applied_fraction, (std::vector<double>{1, 0}));
+  EXPECT_EQ(simulator.rule().version(), Version{20});
+  EXPECT_EQ(simulator.rule().dropped_mass(), Mass{80});
+}
+
 TEST(SyncSimulator, EqualSeedsGiveEqualFigures) {
   const SyncScenario& scenario = *find_sync_scenario("random");
   const SyncMode mode = sync_mode_from_text("grace:4:12ms").value();
