@@ -1,7 +1,8 @@
 // Sync modes on the virtual clock: how long until a small network reaches an accuracy, for every
-// fixed mode, the published heuristic and the look-ahead, over the scenarios of sync/scenario.h.
-// All modes have the same seeds: data, first parameters and the luck of every iteration. So each is
-// compared with the best fixed one seed by seed, and s.e. is the standard error of that ratio.
+// fixed mode, published systems, the published heuristic and the look-ahead, over the scenarios of
+// sync/scenario.h. All modes have the same seeds: data, first parameters and the luck of every
+// iteration. So each is compared with the best fixed one seed by seed, and s.e. is the standard
+// error of that ratio.
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <chrono>
@@ -16,6 +17,7 @@
 #include "base/quantile.h"
 #include "base/text.h"
 #include "bench/predict_tables.h"
+#include "sync/baselines.h"
 #include "sync/choose.h"
 #include "sync/heuristic.h"
 #include "sync/paired.h"
@@ -59,7 +61,7 @@ std::string fitted(const std::string& mode, const SyncScenario& scenario) {
 
 struct Cell {
   std::vector<double> seconds;  // per seed; the limit where the target was not reached
-  double gradients = 0, age = 0, rate = 0, changes = 0;
+  double gradients = 0, age = 0, rate = 0, changes = 0, dropped = 0;
   int missed = 0;
   double mean() const {
     double sum = 0;
@@ -68,7 +70,12 @@ struct Cell {
   }
 };
 
-// One scenario under one mode; "look-ahead" and "heuristic" are modes, too.
+[[noreturn]] void stop(const Error& error) {
+  std::fprintf(stderr, "sync_bench: %s\n", error.message.c_str());
+  std::exit(2);
+}
+
+// One scenario under one mode; baselines, "look-ahead" and "heuristic" are modes, too.
 Cell measure(const Asked& asked, const SyncScenario& scenario, const std::string& mode) {
   Cell cell;
   for (int i = 0; i < asked.seeds; ++i) {
@@ -83,19 +90,15 @@ Cell measure(const Asked& asked, const SyncScenario& scenario, const std::string
       setting.policy = SyncPolicy::LookAhead;
     } else if (mode == "heuristic") {
       setting.policy = SyncPolicy::Published;
+    } else if (is_baseline(mode)) {
+      if (const Status set = set_baseline(mode, setting); !set.ok()) stop(set.error());
     } else {
       const auto read = sync_mode_from_text(fitted(mode, scenario));
-      if (!read.ok()) {
-        std::fprintf(stderr, "sync_bench: %s\n", read.error().message.c_str());
-        std::exit(2);
-      }
+      if (!read.ok()) stop(read.error());
       setting.mode = read.value();
     }
     const auto result = run_trial(setting);
-    if (!result.ok()) {
-      std::fprintf(stderr, "sync_bench: %s\n", result.error().message.c_str());
-      std::exit(2);
-    }
+    if (!result.ok()) stop(result.error());
     const TrialResult& of = result.value();
     cell.seconds.push_back(to_milliseconds(of.reached.value_or(setting.limit)) / 1000);
     cell.missed += !of.reached;
@@ -103,6 +106,7 @@ Cell measure(const Asked& asked, const SyncScenario& scenario, const std::string
     cell.age += of.measure.mean_age / asked.seeds;
     cell.rate += of.measure.gradients_per_second / asked.seeds;
     cell.changes += static_cast<double>(of.changes) / asked.seeds;
+    cell.dropped += of.measure.dropped_fraction / asked.seeds;
   }
   return cell;
 }
@@ -135,7 +139,8 @@ const std::vector<double>* best_of(const std::vector<std::string>& modes,
                                    const std::vector<Cell>& cells) {
   const Cell* best = nullptr;
   for (size_t i = 0; i < cells.size(); ++i) {
-    const bool is_fixed = modes[i] != "look-ahead" && modes[i] != "heuristic";
+    const bool is_fixed =
+        modes[i] != "look-ahead" && modes[i] != "heuristic" && !is_baseline(modes[i]);
     if (is_fixed && (best == nullptr || cells[i].mean() < best->mean())) best = &cells[i];
   }
   return best == nullptr ? nullptr : &best->seconds;
@@ -144,8 +149,8 @@ const std::vector<double>* best_of(const std::vector<std::string>& modes,
 void print_row(const std::string& name, const std::vector<std::string>& modes,
                const std::vector<Cell>& cells) {
   const std::vector<double>* best = best_of(modes, cells);
-  std::printf("\n%s\n%-14s %8s %7s %6s %10s %6s %8s %7s %s\n", name.c_str(), "mode", "seconds",
-              "/ best", "s.e.", "gradients", "age", "grad/s", "changes", "missed");
+  std::printf("\n%s\n%-17s %8s %7s %6s %10s %6s %8s %7s %7s %s\n", name.c_str(), "mode", "seconds",
+              "/ best", "s.e.", "gradients", "age", "grad/s", "dropped", "changes", "missed");
   for (size_t i = 0; i < cells.size(); ++i) {
     const Cell& cell = cells[i];
     std::string ratio = "-", error = "-";
@@ -154,9 +159,9 @@ void print_row(const std::string& name, const std::vector<std::string>& modes,
       ratio = fixed(of.value, 2);
       error = fixed(of.error, 2);
     }
-    std::printf("%-14s %8.2f %7s %6s %10.0f %6.2f %8.1f %7.1f %d\n", modes[i].c_str(), cell.mean(),
-                ratio.c_str(), error.c_str(), cell.gradients, cell.age, cell.rate, cell.changes,
-                cell.missed);
+    std::printf("%-17s %8.2f %7s %6s %10.0f %6.2f %8.1f %5.1f %% %7.1f %d\n", modes[i].c_str(),
+                cell.mean(), ratio.c_str(), error.c_str(), cell.gradients, cell.age, cell.rate,
+                100 * cell.dropped, cell.changes, cell.missed);
   }
   std::fflush(stdout);
 }
@@ -167,15 +172,15 @@ int run_predictors(const Asked& asked) {
   question.first_seed = asked.first_seed;
   question.seeds = asked.seeds;
   const Status printed = print_predictors(question);
-  if (printed.ok()) return 0;
-  std::fprintf(stderr, "sync_bench: %s\n", printed.error().message.c_str());
-  return 2;
+  if (!printed.ok()) stop(printed.error());
+  return 0;
 }
 
 int run(const Asked& asked) {
   std::vector<std::string> modes = asked.modes;
   if (modes.empty()) {
     modes = fixed_modes();
+    modes.insert(modes.end(), usual_baselines().begin(), usual_baselines().end());
     modes.insert(modes.end(), {"heuristic", "look-ahead"});
   }
   nlohmann::ordered_json tree = nlohmann::ordered_json::array();
@@ -193,6 +198,7 @@ int run(const Asked& asked) {
                       {"gradients", cells.back().gradients},
                       {"mean_age", cells.back().age},
                       {"gradients_per_second", cells.back().rate},
+                      {"dropped_fraction", cells.back().dropped},
                       {"missed", cells.back().missed}});
     }
     if (!asked.json) print_row(scenario.name, modes, cells);
@@ -227,7 +233,7 @@ int main(int count, char** words) {
                    : std::string();
       });
   app.add_option("--mode", asked.modes,
-                 "only these modes, for 8 replicas, and look-ahead, heuristic (all)")
+                 "only these modes, for 8 replicas, and baselines, look-ahead, heuristic (all)")
       ->delimiter(';');
   app.add_option("--kappa", asked.kappa, "of the look-ahead (0.3)");
   app.add_option("--optimizer", asked.optimizer, "sgd, momentum, nesterov or adamw (sgd)")
