@@ -26,6 +26,9 @@ constexpr int32_t kMostCodedReplicas = 64;
 // The weights of one code.
 class GradientCode {
  public:
+  // The more replicas there are, and of them spare ones, the larger are the factors of `decode`,
+  // and the rounding errors of the sum with them.
+  //
   // Requires: spare from 0 to replicas - 1
   GradientCode(int32_t replicas, int32_t spare, uint64_t seed);
 
