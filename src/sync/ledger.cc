@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <cmath>
+#include <iterator>
+#include <optional>
 #include <utility>
 
 #include "base/check.h"
@@ -46,7 +48,7 @@ std::string host_amount_text(HostResource resource, int64_t amount) {
   const auto number = static_cast<double>(amount);
   switch (resource) {
     case HostResource::Cores:
-      return cat(number / 1e3, " cores");
+      return cat(number / 1e3, amount == 1000 ? " core" : " cores");
     case HostResource::Transmit:
       return cat(number / 1e6, " MB/s of sending");
     default:
@@ -105,17 +107,12 @@ LeasedPart HostLedger::lent(HostJob job) const {
   return sum;
 }
 
-// What may be taken from the job still; below 0 when it has lent more than it may now.
-HostAmounts HostLedger::lendable(HostJob job, bool beyond) const {
-  const HostUse& use = jobs_.at(job).use;
+HostLedger::Lendable HostLedger::lendable(HostJob job, size_t resource) const {
+  const HostUse& of = jobs_.at(job).use;
   const LeasedPart lent_now = lent(job);
-  HostAmounts left{};
-  for (size_t r = 0; r < kHostResources; ++r) {
-    const auto needed = static_cast<double>(use.use[r] - use.slack[r]);
-    left[r] = beyond ? static_cast<int64_t>(needed * rules_.most_beyond) - lent_now.beyond[r]
-                     : use.slack[r] - lent_now.slack[r];
-  }
-  return left;
+  const int64_t needed = of.use[resource] - of.slack[resource];
+  const auto most = static_cast<int64_t>(static_cast<double>(needed) * rules_.most_beyond);
+  return {of.slack[resource] - lent_now.slack[resource], most - lent_now.beyond[resource]};
 }
 
 int64_t HostLedger::used(size_t resource) const {
@@ -139,163 +136,208 @@ HostAmounts HostLedger::allowed(HostJob job) const {
   HostAmounts sum = jobs_.at(job).use.use;
   const LeasedPart less = lent(job);
   for (size_t r = 0; r < kHostResources; ++r) sum[r] -= less.slack[r] + less.beyond[r];
-  for (const Lease& lease : leases_) {
-    for (size_t r = 0; r < kHostResources && lease.job == job; ++r) sum[r] += lease.amount[r];
-  }
+  const Lease* lease = lease_of(job);
+  for (size_t r = 0; r < kHostResources && lease != nullptr; ++r) sum[r] += lease->amount[r];
   return sum;
 }
 
-// True when every lease takes what is there to be taken.
-bool HostLedger::fits() const {
+const Lease* HostLedger::lease_of(HostJob job) const {
+  const auto found = std::find_if(leases_.begin(), leases_.end(),
+                                  [job](const Lease& lease) { return lease.job == job; });
+  return found == leases_.end() ? nullptr : &*found;
+}
+
+// True when the lease takes what is not there any more.
+bool HostLedger::lacks(const Lease& lease) const {
   for (size_t r = 0; r < kHostResources; ++r) {
-    for (const auto& [job, entry] : jobs_) {
-      if (lendable(job, false)[r] < 0 || lendable(job, true)[r] < 0) return false;
+    if (lease.amount[r] == 0) continue;
+    int64_t unused_parts = 0;
+    for (const Lease& one : leases_) unused_parts += one.unused[r];
+    if (used(r) > capacity_[r]) return true;
+    if (lease.unused[r] > 0 && used(r) + unused_parts > capacity_[r]) return true;
+    for (const LeasedPart& part : lease.parts) {
+      const Lendable left = lendable(part.from, r);
+      if (part.slack[r] > 0 && left.slack < 0) return true;
+      if (part.beyond[r] > 0 && left.beyond < 0) return true;
     }
-    int64_t leased = 0, unused_part = 0;
-    for (const Lease& lease : leases_) {
-      leased += lease.amount[r];
-      unused_part += lease.unused[r];
-    }
-    if (leased > 0 && used(r) + unused_part > capacity_[r]) return false;
   }
-  return true;
+  return false;
 }
 
 Result<std::vector<EndedLease>> HostLedger::announce(HostJob job, const HostUse& use,
                                                      Duration now) {
   if (!in_range(use.use) || !in_range(use.slack)) {
     return invalid(cat("job ", job, " of host ", host_, ": expected a use and a slack from 0 to ",
-                       kMostHostAmount));
+                       kMostHostAmount, " in what it announces"));
   }
   for (size_t r = 0; r < kHostResources; ++r) {
-    if (use.slack[r] > use.use[r] || !(use.loss[r] >= 0) || !std::isfinite(use.loss[r])) {
+    const double sensitivity = use.sensitivity[r];
+    if (use.slack[r] > use.use[r] || !(sensitivity >= 0) || !std::isfinite(sensitivity)) {
       return invalid(cat("job ", job, " of host ", host_,
-                         ": expected at most as much slack as use, and a loss of at least 0"));
+                         ": expected at most as much slack as use, and a sensitivity of at least 0,"
+                         " found a slack of ",
+                         use.slack[r], ", a use of ", use.use[r], " and a sensitivity of ",
+                         sensitivity));
     }
   }
-  auto ended = advance(now);
-  if (!ended.ok()) return ended.error();
   if (!knows(job) && jobs_.size() >= kMostHostJobs) {
     return Error{Code::Exhausted, Reach::Call,
                  cat("host ", host_, ": expected at most ", kMostHostJobs,
                      " jobs in its ledger; end one before another begins")};
   }
+  auto ended = advance(now);
+  if (!ended.ok()) return ended.error();
   jobs_[job] = {use, now};
-  while (!fits()) {  // the newest lease goes until the others fit
-    ended.value().push_back({std::move(leases_.back()),
-                             cat("job ", job, " of host ", host_, " announced another use")});
-    leases_.pop_back();
+  for (;;) {  // the newest lease goes until the others have what they take
+    const auto lacking = std::find_if(leases_.rbegin(), leases_.rend(),
+                                      [this](const Lease& lease) { return lacks(lease); });
+    if (lacking == leases_.rend()) return ended;
+    ended.value().push_back(
+        {*lacking, cat("job ", job, " of host ", host_, " announced another use")});
+    leases_.erase(std::next(lacking).base());
   }
-  return ended;
 }
 
-// Adds this resource of the request to the lease. False when there is not as much.
-bool HostLedger::take(const LeaseRequest& request, size_t resource, Lease& lease) const {
-  int64_t needed = request.more[resource];
-  lease.amount[resource] = needed;
+// Adds so much of a resource to the lease: what nobody uses, then slack, of the job with the most
+// first, then what is beyond it, of the job that loses least first. Returns what is missing.
+int64_t HostLedger::take(size_t resource, int64_t needed, Lease& lease) const {
+  if (used(resource) > capacity_[resource]) return needed;
   lease.unused[resource] = std::min(needed, unused()[resource]);
   needed -= lease.unused[resource];
-  if (used(resource) > capacity_[resource]) return false;
+  if (!rules_.takes_from_others) return needed;
   struct Source {
     HostJob job;
-    int64_t slack = 0, beyond = 0;
-    double loss = 0;
+    Lendable most;
+    double sensitivity = 0;
   };
   std::vector<Source> sources;
   for (const auto& [job, entry] : jobs_) {
-    const bool borrows =
-        std::any_of(leases_.begin(), leases_.end(),
-                    [&name = job](const Lease& other) { return other.job == name; });
-    if (job == request.job || borrows) continue;
-    sources.push_back({job, lendable(job, false)[resource], lendable(job, true)[resource],
-                       entry.use.loss[resource]});
+    if (job == lease.job || lease_of(job) != nullptr) continue;
+    sources.push_back({job, lendable(job, resource), entry.use.sensitivity[resource]});
   }
   std::stable_sort(sources.begin(), sources.end(), [](const Source& left, const Source& right) {
-    return left.slack > right.slack;
+    return left.most.slack > right.most.slack;
   });
   for (const Source& from : sources) {
-    const int64_t taken = std::min(needed, from.slack);
-    if (taken > 0) part_of(lease, from.job).slack[resource] += taken;
+    const int64_t taken = std::min(needed, from.most.slack);
+    if (taken <= 0) continue;
+    part_of(lease, from.job).slack[resource] += taken;
     needed -= taken;
   }
-  std::stable_sort(sources.begin(), sources.end(),
-                   [](const Source& left, const Source& right) { return left.loss < right.loss; });
+  std::stable_sort(sources.begin(), sources.end(), [](const Source& left, const Source& right) {
+    return left.sensitivity < right.sensitivity;
+  });
   for (const Source& from : sources) {
-    const int64_t taken = std::min(needed, from.beyond);
+    const int64_t taken = std::min(needed, from.most.beyond);
     if (taken <= 0) continue;
     LeasedPart& part = part_of(lease, from.job);
     part.beyond[resource] += taken;
-    part.loss += static_cast<double>(taken) * from.loss;
+    part.loss += static_cast<double>(taken) * from.sensitivity;
     needed -= taken;
   }
-  return needed == 0;
+  return needed;
 }
 
-std::string HostLedger::refusal(const LeaseRequest& request, size_t resource) const {
+// Why the job cannot have so much.
+std::string HostLedger::refusal(HostJob job, size_t resource, int64_t needed) const {
+  const auto text = [resource](int64_t amount) {
+    return host_amount_text(static_cast<HostResource>(resource), amount);
+  };
+  const std::string begin =
+      cat("host ", host_, ": job ", job, " needs ", text(needed), " more, and ");
+  if (used(resource) > capacity_[resource]) {
+    return cat(begin, "all jobs together use ", text(used(resource)), ", where there are ",
+               text(capacity_[resource]));
+  }
+  const std::string free = cat(text(unused()[resource]), " unused");
+  if (!rules_.takes_from_others) return cat(begin, "there are ", free);
   Lease most;
-  LeaseRequest all = request;
-  all.more[resource] = kMostHostAmount;
-  (void)take(all, resource, most);
-  int64_t slack = 0;
-  for (const LeasedPart& part : most.parts) slack += part.slack[resource];
-  const auto kind = static_cast<HostResource>(resource);
-  return cat("host ", host_, ": job ", request.job, " needs ",
-             host_amount_text(kind, request.more[resource]), " more, and there are ",
-             host_amount_text(kind, most.unused[resource]), " unused and ",
-             host_amount_text(kind, slack), " of others' slack");
+  most.job = job;
+  (void)take(resource, kMostHostAmount, most);
+  int64_t slack = 0, beyond = 0;
+  for (const LeasedPart& part : most.parts) {
+    slack += part.slack[resource];
+    beyond += part.beyond[resource];
+  }
+  return cat(begin, "there are ", free, ", ", text(slack), " of others' slack and ", text(beyond),
+             " that may be taken beyond it");
+}
+
+// Makes a lease of the option. Returns why that is not possible, or nothing.
+std::string HostLedger::fill(const LeaseOption& option, Lease& lease) const {
+  lease.amount = option.more;
+  lease.gain = option.gain;
+  for (size_t r = 0; r < kHostResources; ++r) {
+    if (option.more[r] > 0 && take(r, option.more[r], lease) > 0) {
+      return refusal(lease.job, r, option.more[r]);
+    }
+  }
+  lease.loss = loss_of(lease);
+  if (!takes_beyond(lease) || lease.gain > lease.loss) return {};
+  return cat("host ", host_, ": job ", lease.job, " would gain ", fixed(100 * lease.gain, 1),
+             " % of its progress, and others would lose ", fixed(100 * lease.loss, 1), " %");
 }
 
 Result<LeaseAnswer> HostLedger::ask(const LeaseRequest& request, Duration now) {
-  if (!in_range(request.more) || !std::isfinite(request.gain) || request.length.count() <= 0) {
-    return invalid(cat("job ", request.job, " of host ", host_, ": expected an amount from 0 to ",
-                       kMostHostAmount, ", a gain and a length above 0 in what it asks for"));
+  bool sound = !request.options.empty() && request.length.count() > 0;
+  for (const LeaseOption& option : request.options) {
+    sound = sound && in_range(option.more) && std::isfinite(option.gain);
   }
-  const auto ended = advance(now);
-  if (!ended.ok()) return ended.error();
-  if (!knows(request.job)) {
+  if (!sound) {
     return invalid(cat("job ", request.job, " of host ", host_,
-                       ": expected that it had announced its use before it asks for more"));
+                       ": expected at least one option with an amount from 0 to ", kMostHostAmount,
+                       " and a gain, and a length above 0 in what it asks for"));
+  }
+  auto ended = advance(now);
+  if (!ended.ok()) return ended.error();
+  LeaseAnswer answer;
+  answer.ended = std::move(ended).value();
+  if (!knows(request.job)) {
+    answer.reason = cat("host ", host_, ": job ", request.job,
+                        " has to announce its use before it asks, and again every ",
+                        seconds_text(rules_.silence));
+    return answer;
   }
   const LeasedPart lends = lent(request.job);
   if (lends.slack != HostAmounts{} || lends.beyond != HostAmounts{}) {
-    return LeaseAnswer{false, cat("host ", host_, ": job ", request.job,
-                                  " lends to others, so it keeps its mode until they give back")};
+    answer.reason = cat("host ", host_, ": job ", request.job,
+                        " lends to others, so it keeps its mode until they give back");
+    return answer;
   }
   // The job's older lease does not stand in its own way.
   const std::vector<Lease> before = leases_;
-  release(request.job);
-  Lease lease;
-  lease.job = request.job;
-  lease.gain = request.gain;
-  lease.until = now + std::min(request.length, rules_.most_length);
-  std::string refused;
-  for (size_t r = 0; r < kHostResources && refused.empty(); ++r) {
-    if (request.more[r] > 0 && !take(request, r, lease)) refused = refusal(request, r);
+  give_back(request.job);
+  std::optional<Lease> best;
+  for (const LeaseOption& option : request.options) {
+    Lease lease;
+    lease.job = request.job;
+    lease.until = now + std::min(request.length, rules_.most_length);
+    const std::string refused = fill(option, lease);
+    if (answer.reason.empty()) answer.reason = refused;
+    if (!refused.empty()) continue;
+    if (!best || lease.gain - lease.loss > best->gain - best->loss) best = std::move(lease);
   }
-  lease.loss = loss_of(lease);
-  if (refused.empty() && takes_beyond(lease) && !(lease.gain > lease.loss)) {
-    refused = cat("host ", host_, ": job ", request.job, " would gain ", fixed(100 * lease.gain, 1),
-                  " % of its progress, and others would lose ", fixed(100 * lease.loss, 1), " %");
-  }
-  if (!refused.empty()) {
+  answer.granted = best.has_value();
+  if (!best) {
     leases_ = before;
-    return LeaseAnswer{false, refused};
+    return answer;
   }
-  leases_.push_back(lease);
-  return LeaseAnswer{true, cat("host ", host_, ": job ", request.job, " may take ",
-                               host_amount_text(HostResource::Cores, lease.amount[0]), ", ",
-                               host_amount_text(HostResource::Transmit, lease.amount[1]), " and ",
-                               host_amount_text(HostResource::Receive, lease.amount[2]),
-                               " more until ", seconds_text(lease.until), "; others lose ",
-                               fixed(100 * lease.loss, 1), " % of their progress")};
+  answer.reason = cat("host ", host_, ": job ", best->job, " may take ",
+                      host_amount_text(HostResource::Cores, best->amount[0]), ", ",
+                      host_amount_text(HostResource::Transmit, best->amount[1]), " and ",
+                      host_amount_text(HostResource::Receive, best->amount[2]), " more until ",
+                      seconds_text(best->until), "; others lose ", fixed(100 * best->loss, 1),
+                      " % of their progress");
+  leases_.push_back(std::move(*best));
+  return answer;
 }
 
-void HostLedger::release(HostJob job) {
+void HostLedger::give_back(HostJob job) {
   std::erase_if(leases_, [job](const Lease& lease) { return lease.job == job; });
 }
 
-void HostLedger::leave(HostJob job) {
-  release(job);
+void HostLedger::remove(HostJob job) {
+  give_back(job);
   jobs_.erase(job);
   for (Lease& lease : leases_) {
     for (const LeasedPart& part : lease.parts) {
@@ -306,7 +348,6 @@ void HostLedger::leave(HostJob job) {
     std::erase_if(lease.parts, [job](const LeasedPart& part) { return part.from == job; });
     lease.loss = loss_of(lease);
   }
-  CHECK(fits(), "no more is leased than before");
 }
 
 Result<std::vector<EndedLease>> HostLedger::advance(Duration now) {
@@ -329,7 +370,7 @@ void HostLedger::drop_ended(std::vector<EndedLease>& ended) {
   for (const auto& [job, entry] : jobs_) {
     if (entry.heard + rules_.silence <= now_) gone.push_back(job);
   }
-  for (const HostJob job : gone) leave(job);
+  for (const HostJob job : gone) remove(job);
 }
 
 }  // namespace tenuto

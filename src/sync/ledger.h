@@ -6,6 +6,10 @@
 // More is taken only if the asker's gain in progress exceeds the others' loss.
 //
 // A pure automaton: the moment comes in with each call, and equal calls give equal answers.
+//
+// Source: the questions (what is free, what others can do without, what they lose) are those of
+// Zhang, Shen, "Straggler tolerant and resilient DL training on homogeneous GPUs", 2025; the
+// answers are ours (docs/decisions/085-jobs-ask-before-they-take-more.md).
 #pragma once
 
 #include <array>
@@ -32,8 +36,8 @@ inline constexpr size_t kHostResources = 3;
 using HostAmounts = std::array<int64_t, kHostResources>;
 // No host has more of anything, so that sums over all its jobs are exact.
 inline constexpr int64_t kMostHostAmount = int64_t{1} << 48;
-inline constexpr size_t kMostHostJobs = 1024;
-// The amount with its unit: "2.5 cores", "12.5 MB/s of sending".
+inline constexpr size_t kMostHostJobs = 64;
+// The amount with its unit: "2.5 cores", "1 core", "12.5 MB/s of sending".
 std::string host_amount_text(HostResource resource, int64_t amount);
 
 // What a job says of itself, as if it had neither borrowed nor lent anything.
@@ -41,7 +45,7 @@ struct HostUse {
   HostAmounts use{};    // what it may take
   HostAmounts slack{};  // of this, what its updates do not need
   // The part of its own progress that it loses for each unit that is taken beyond its slack.
-  std::array<double, kHostResources> loss{};
+  std::array<double, kHostResources> sensitivity{};
 };
 
 // What replicas of one job could do without: replica i may stretch its work from `busy[i]` to
@@ -68,22 +72,27 @@ struct Lease {
   double gain = 0, loss = 0;      // parts of the progress of the asker, and of the givers
   Duration until{};
 };
-// A wish for more.
+// One amount that a job could put to use.
+struct LeaseOption {
+  HostAmounts more{};  // on top of its use; nothing, if it needs a lease and no more than its use
+  double gain = 0;     // the part by which its progress would grow
+};
+// What a job asks for: one of several amounts.
 struct LeaseRequest {
   HostJob job;
-  HostAmounts more{};  // on top of its use
-  double gain = 0;     // the part by which its progress would grow
-  Duration length{};   // from now on
-};
-// Granted or refused, and why, in a sentence.
-struct LeaseAnswer {
-  bool granted = false;
-  std::string reason;
+  std::vector<LeaseOption> options;
+  Duration length{};  // from now on
 };
 // A lease that ended before its job gave it back.
 struct EndedLease {
   Lease lease;
   std::string reason;
+};
+// Granted or refused, and why, in a sentence.
+struct LeaseAnswer {
+  bool granted = false;
+  std::string reason;
+  std::vector<EndedLease> ended;  // of other jobs, and the job's own if its time was over
 };
 
 // How long jobs are believed, and how much is taken from them.
@@ -91,33 +100,39 @@ struct LedgerRules {
   Duration silence = std::chrono::seconds(30);      // a job that announces nothing is gone
   Duration most_length = std::chrono::minutes(10);  // of a lease
   double most_beyond = 0.5;  // of what a job needs for its updates, others may take at most this
+  bool takes_from_others = true;  // false = only what nobody uses is leased
 };
 
 // The ledger of one host. Nothing is leased of what the jobs use more of than there is. A job has
 // at most one lease. A job that has lent something cannot borrow, and one that has borrowed does
-// not lend: it does not wait, so it has no slack.
+// not lend: it does not wait, so it has no slack. A call that returns an error changes nothing.
 class HostLedger {
  public:
   // Errors: Invalid/Call  a capacity below 0 or beyond kMostHostAmount; rules out of range
   static Result<HostLedger> make(std::string host, HostAmounts capacity, LedgerRules rules = {});
 
-  // What a job uses from now on. Leases that the host has no place for any more end, newest first.
+  // What a job uses from now on. Leases end, newest first, if they take what is not there any more.
+  // Returns all that have ended.
   //
-  // Errors: Invalid/Call  amounts below 0 or beyond kMostHostAmount; more slack than use; a loss
-  //         below 0; a moment before the last one; Exhausted/Call  more than kMostHostJobs jobs
+  // Errors: Invalid/Call  amounts below 0 or beyond kMostHostAmount; more slack than use; a
+  //         sensitivity below 0; a moment before the last one; Exhausted/Call  more than
+  //         kMostHostJobs jobs
   Result<std::vector<EndedLease>> announce(HostJob job, const HostUse& use, Duration now);
-  // Asks for a lease. A granted one takes the place of the job's older one; after a refusal the
-  // older one stays. Leases whose time is over have ended before.
+  // Asks for a lease. Of the options that can be granted, the one with the most gain less loss is,
+  // the first of them if several are equal; a refusal gives the reason of the first option. An
+  // option can be granted if there is as much, and, where it takes from others beyond their slack,
+  // if its gain is above their loss. A granted lease takes the place of the job's older one; after
+  // a refusal the older one stays.
   //
-  // Errors: Invalid/Call  an unknown job; an amount below 0; a gain that is no number; a length
-  //         that is not above 0; a moment before the last one
-  // Cost:   jobs x log jobs + leases
+  // Errors: Invalid/Call  no option; an amount below 0 or beyond kMostHostAmount; a gain that is no
+  //         number; a length that is not above 0; a moment before the last one
+  // Cost:   options x jobs x parts of all leases
   Result<LeaseAnswer> ask(const LeaseRequest& request, Duration now);
   // The job gives its lease back. Nothing happens if it has none.
-  void release(HostJob job);
-  // The job is gone, with its lease. What it had lent belongs to nobody from then on, so those
-  // leases stay.
-  void leave(HostJob job);
+  void give_back(HostJob job);
+  // The job has ended, and with it its lease. What it had lent belongs to nobody from then on, so
+  // those leases stay.
+  void remove(HostJob job);
   // Ends leases whose time is over, and those of jobs that have been silent for too long, which are
   // gone.
   //
@@ -129,7 +144,9 @@ class HostLedger {
   // What the job may take now: its use, less what it lends, plus its lease. Zero for an unknown
   // job.
   HostAmounts allowed(HostJob job) const;
-  // What the job lends.
+  // The job's lease; nullptr = it has none. Valid until the next call that is not const.
+  const Lease* lease_of(HostJob job) const;
+  // What the job lends, over all leases.
   LeasedPart lent(HostJob job) const;
   // In the order in which they were granted.
   const std::vector<Lease>& leases() const { return leases_; }
@@ -144,11 +161,16 @@ class HostLedger {
   HostLedger(std::string host, HostAmounts capacity, LedgerRules rules)
       : host_(std::move(host)), capacity_(capacity), rules_(rules) {}
   Status move_to(Duration now);
-  HostAmounts lendable(HostJob job, bool beyond) const;
-  bool fits() const;
-  bool take(const LeaseRequest& request, size_t resource, Lease& lease) const;
-  std::string refusal(const LeaseRequest& request, size_t resource) const;
   int64_t used(size_t resource) const;
+  // What may still be taken from the job; below 0 when it lends more than it may now.
+  struct Lendable {
+    int64_t slack = 0, beyond = 0;
+  };
+  Lendable lendable(HostJob job, size_t resource) const;
+  bool lacks(const Lease& lease) const;
+  int64_t take(size_t resource, int64_t needed, Lease& lease) const;
+  std::string refusal(HostJob job, size_t resource, int64_t needed) const;
+  std::string fill(const LeaseOption& option, Lease& lease) const;
   void drop_ended(std::vector<EndedLease>& ended);
 
   std::string host_;

@@ -5,6 +5,8 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <map>
+#include <optional>
 
 #include "base/random.h"
 #include "base/text.h"
@@ -17,12 +19,14 @@ using std::chrono::seconds;
 
 constexpr HostJob kFirst{0}, kSecond{1}, kThird{2};
 
-HostUse cores(int64_t use, int64_t slack, double loss = 0.001) {
-  return {{use, 0, 0}, {slack, 0, 0}, {loss, 0, 0}};
+HostUse cores(int64_t use, int64_t slack, double sensitivity = 0.001) {
+  return {{use, 0, 0}, {slack, 0, 0}, {sensitivity, 0, 0}};
 }
 
 LeaseRequest more(HostJob job, int64_t amount, double gain = 0) {
-  return {job, {amount, 0, 0}, gain, seconds(10)};
+  LeaseRequest request{job, {}, seconds(10)};
+  request.options.push_back({{amount, 0, 0}, gain});
+  return request;
 }
 
 HostLedger ledger_of(int64_t millicores, LedgerRules rules = {}) {
@@ -59,11 +63,48 @@ TEST(HostLedger, UnusedThenSlackThenByProgress) {
   EXPECT_TRUE(asked(ledger, more(kFirst, 4000, 0.26)).granted);
   EXPECT_EQ(ledger.allowed(kSecond)[0], 2000);
   EXPECT_EQ(asked(ledger, more(kFirst, 6000, 9)).reason,
-            "host a: job 0 needs 6 cores more, and there are 2 cores unused and 1 cores of others' "
-            "slack");
-  ledger.release(kFirst);
+            "host a: job 0 needs 6 cores more, and there are 2 cores unused, 1 core of others' "
+            "slack and 1.5 cores that may be taken beyond it");
+  ledger.give_back(kFirst);
   EXPECT_EQ(ledger.allowed(kFirst)[0], 2000);
   EXPECT_EQ(ledger.allowed(kSecond)[0], 4000);
+}
+
+// A core costs the second 25 % of its progress. One core gains the first 30 %, a second one 20 %.
+TEST(HostLedger, TheBestOfSeveralOptions) {
+  HostLedger ledger = ledger_of(4000);
+  announced(ledger, kFirst, cores(0, 0));
+  announced(ledger, kSecond, cores(4000, 0, 0.00025));
+  LeaseRequest request = more(kFirst, 2000, 0.5);
+  request.options.push_back({{1000, 0, 0}, 0.3});
+  request.options.push_back({{0, 0, 0}, 0.01});
+  EXPECT_TRUE(asked(ledger, request).granted);
+  EXPECT_EQ(ledger.lease_of(kFirst)->amount[0], 1000);
+  EXPECT_EQ(ledger.lease_of(kFirst)->loss, 0.25);
+  // A lease of nothing costs nobody anything, and keeps its job from lending.
+  request.options[1].gain = 0.25;
+  EXPECT_TRUE(asked(ledger, request).granted);
+  EXPECT_EQ(ledger.lease_of(kFirst)->amount, HostAmounts{});
+  EXPECT_EQ(ledger.allowed(kSecond)[0], 4000);
+  // The reason of a refusal is that of the first option.
+  request.options.pop_back();
+  const LeaseAnswer answer = asked(ledger, request);
+  EXPECT_FALSE(answer.granted);
+  EXPECT_EQ(answer.reason,
+            "host a: job 0 would gain 50.0 % of its progress, and others would lose 50.0 %");
+  EXPECT_EQ(ledger.lease_of(kFirst)->amount, HostAmounts{});
+}
+
+TEST(HostLedger, WithoutPreventionOnlyWhatNobodyUsesIsLeased) {
+  LedgerRules rules;
+  rules.takes_from_others = false;
+  HostLedger ledger = ledger_of(4000, rules);
+  announced(ledger, kFirst, cores(1000, 0));
+  announced(ledger, kSecond, cores(2500, 2000));
+  EXPECT_TRUE(asked(ledger, more(kFirst, 500)).granted);
+  EXPECT_EQ(asked(ledger, more(kFirst, 501, 9)).reason,
+            "host a: job 0 needs 0.501 cores more, and there are 0.5 cores unused");
+  EXPECT_EQ(ledger.lent(kSecond).slack, HostAmounts{});
 }
 
 TEST(HostLedger, WhoLendsDoesNotBorrow) {
@@ -80,7 +121,7 @@ TEST(HostLedger, WhoLendsDoesNotBorrow) {
 }
 
 TEST(HostLedger, LeasesEndWithTheirTimeAndTheirJob) {
-  HostLedger ledger = ledger_of(4000, {seconds(30), seconds(5), 0.5});
+  HostLedger ledger = ledger_of(4000, {seconds(30), seconds(5), 0.5, true});
   announced(ledger, kFirst, cores(1000, 0));
   announced(ledger, kSecond, cores(3000, 1000));
   ASSERT_TRUE(asked(ledger, more(kFirst, 1000)).granted);
@@ -97,7 +138,22 @@ TEST(HostLedger, LeasesEndWithTheirTimeAndTheirJob) {
   EXPECT_EQ(gone[0].reason, "job 0 of host a is gone");
   EXPECT_FALSE(ledger.knows(kFirst));
   EXPECT_EQ(ledger.allowed(kFirst), HostAmounts{});
-  EXPECT_FALSE(ledger.ask(more(kFirst, 1), seconds(30)).ok());
+  EXPECT_EQ(asked(ledger, more(kFirst, 1), seconds(30)).reason,
+            "host a: job 0 has to announce its use before it asks, and again every 30.0 s");
+}
+
+// Who asks later hears which leases have ended.
+TEST(HostLedger, AnAnswerNamesTheLeasesThatHaveEnded) {
+  HostLedger ledger = ledger_of(4000, {seconds(30), seconds(5), 0.5, true});
+  announced(ledger, kFirst, cores(1000, 0));
+  announced(ledger, kSecond, cores(1000, 0));
+  ASSERT_TRUE(asked(ledger, more(kFirst, 2000)).granted);
+  EXPECT_FALSE(asked(ledger, more(kSecond, 500), seconds(4)).granted);
+  const LeaseAnswer answer = asked(ledger, more(kSecond, 500), seconds(5));
+  EXPECT_TRUE(answer.granted);
+  ASSERT_EQ(answer.ended.size(), 1u);
+  EXPECT_EQ(answer.ended[0].lease.job, kFirst);
+  EXPECT_EQ(answer.ended[0].reason, "its time was over at 5.0 s");
 }
 
 TEST(HostLedger, AnotherUseEndsTheNewestLeases) {
@@ -115,7 +171,25 @@ TEST(HostLedger, AnotherUseEndsTheNewestLeases) {
   EXPECT_EQ(announced(ledger, kThird, cores(3500, 0)).size(), 1u);
   // More is used than there is: nothing is leased, whatever slack there is.
   announced(ledger, kThird, cores(6000, 5000));
-  EXPECT_FALSE(asked(ledger, more(kFirst, 1)).granted);
+  EXPECT_EQ(asked(ledger, more(kFirst, 1)).reason,
+            "host a: job 0 needs 0.001 cores more, and all jobs together use 8 cores, where there "
+            "are 6 cores");
+}
+
+// A lease that takes nothing of what is missing stays, also if it is newer.
+TEST(HostLedger, OnlyLeasesThatTakeWhatIsMissingEnd) {
+  HostLedger ledger = ledger_of(4000);
+  announced(ledger, kFirst, cores(1000, 0));
+  announced(ledger, kSecond, cores(1000, 0));
+  announced(ledger, kThird, cores(2000, 1000));
+  ASSERT_TRUE(asked(ledger, more(kFirst, 1000)).granted);
+  LeaseRequest sending = more(kSecond, 0);
+  sending.options[0].more[1] = 1000;
+  ASSERT_TRUE(asked(ledger, sending).granted);
+  const auto ended = announced(ledger, kThird, cores(2000, 0));
+  ASSERT_EQ(ended.size(), 1u);
+  EXPECT_EQ(ended[0].lease.job, kFirst);
+  EXPECT_NE(ledger.lease_of(kSecond), nullptr);
 }
 
 TEST(HostLedger, WhatAJobHadLentIsUnusedWhenItLeaves) {
@@ -124,7 +198,7 @@ TEST(HostLedger, WhatAJobHadLentIsUnusedWhenItLeaves) {
   announced(ledger, kSecond, cores(3000, 1000, 0.0001));
   ASSERT_TRUE(asked(ledger, more(kFirst, 1500, 1)).granted);
   EXPECT_GT(ledger.leases()[0].loss, 0);
-  ledger.leave(kSecond);
+  ledger.remove(kSecond);
   ASSERT_EQ(ledger.leases().size(), 1u);
   EXPECT_EQ(ledger.leases()[0].unused[0], 1500);
   EXPECT_EQ(ledger.leases()[0].loss, 0);
@@ -143,14 +217,16 @@ TEST(HostLedger, SlackIsThatOfTheReplicaWithTheLeast) {
 TEST(HostLedger, RefusesWhatCannotBe) {
   EXPECT_FALSE(HostLedger::make("a", {-1, 0, 0}).ok());
   EXPECT_FALSE(HostLedger::make("a", {kMostHostAmount + 1, 0, 0}).ok());
-  EXPECT_FALSE(HostLedger::make("a", {}, {seconds(1), seconds(1), 1.5}).ok());
+  EXPECT_FALSE(HostLedger::make("a", {}, {seconds(1), seconds(1), 1.5, true}).ok());
+  EXPECT_FALSE(HostLedger::make("a", {}, {seconds(0), seconds(1), 0.5, true}).ok());
   HostLedger ledger = ledger_of(4000);
   EXPECT_FALSE(ledger.announce(kFirst, cores(1, 2), {}).ok());
   EXPECT_FALSE(ledger.announce(kFirst, cores(2, 1, -1), {}).ok());
-  EXPECT_FALSE(ledger.ask(more(kFirst, 1), {}).ok());
+  EXPECT_FALSE(asked(ledger, more(kFirst, 1)).granted);
   announced(ledger, kFirst, cores(0, 0), seconds(2));
   EXPECT_FALSE(ledger.advance(seconds(1)).ok());
   EXPECT_FALSE(ledger.ask(more(kFirst, -1), seconds(2)).ok());
+  EXPECT_FALSE(ledger.ask({kFirst, {}, seconds(10)}, seconds(2)).ok());
   for (int32_t job = 1; job < static_cast<int32_t>(kMostHostJobs); ++job) {
     announced(ledger, {job}, cores(0, 0), seconds(2));
   }
@@ -170,8 +246,8 @@ int64_t least_loss(int64_t amount, int64_t unused, const std::vector<HostUse>& o
       const int64_t b = amount - free - a;
       if (b < 0 || b > two.slack[0] + most(two)) continue;
       const int64_t loss =
-          std::max<int64_t>(0, a - one.slack[0]) * static_cast<int64_t>(one.loss[0]) +
-          std::max<int64_t>(0, b - two.slack[0]) * static_cast<int64_t>(two.loss[0]);
+          std::max<int64_t>(0, a - one.slack[0]) * static_cast<int64_t>(one.sensitivity[0]) +
+          std::max<int64_t>(0, b - two.slack[0]) * static_cast<int64_t>(two.sensitivity[0]);
       if (best < 0 || loss < best) best = loss;
     }
   }
@@ -210,6 +286,40 @@ TEST(HostLedger, SmallCasesByBruteForce) {
   EXPECT_GT(granted, 500);
   EXPECT_GT(refused, 500);
   EXPECT_GT(lossy, 50);
+}
+
+// Of several options, the one is granted that is worth most when each is asked for alone.
+TEST(HostLedger, TheBestOptionByBruteForce) {
+  Random random(8);
+  int64_t lossy = 0;
+  for (int round = 0; round < 1000; ++round) {
+    HostLedger ledger = ledger_of(12);
+    for (int32_t i = 0; i < 3; ++i) {
+      const int64_t use = random.below(6);
+      const int64_t slack = random.below(use + 1);
+      const auto sensitivity = static_cast<double>(1 + random.below(3));
+      announced(ledger, {i}, cores(use, slack, sensitivity));
+    }
+    LeaseRequest request = more(kFirst, 0);
+    request.options.clear();
+    std::optional<Lease> best;
+    const auto options = 1 + random.below(4);
+    for (int64_t i = 0; i < options; ++i) {
+      const int64_t amount = random.below(10);
+      const auto gain = static_cast<double>(random.below(12));
+      request.options.push_back({{amount, 0, 0}, gain});
+      HostLedger other = ledger;
+      if (!asked(other, more(kFirst, amount, gain)).granted) continue;
+      const Lease& lease = *other.lease_of(kFirst);
+      if (!best || lease.gain - lease.loss > best->gain - best->loss) best = lease;
+    }
+    ASSERT_EQ(asked(ledger, request).granted, best.has_value()) << round;
+    if (!best) continue;
+    ASSERT_EQ(ledger.lease_of(kFirst)->amount, best->amount) << round;
+    ASSERT_EQ(ledger.lease_of(kFirst)->loss, best->loss) << round;
+    lossy += best->loss > 0;
+  }
+  EXPECT_GT(lossy, 10);
 }
 
 // What must hold after every call.
@@ -256,7 +366,8 @@ TEST(HostLedger, RandomHistories) {
   for (uint64_t seed = 1; seed <= 40; ++seed) {
     Random random(seed);
     const HostAmounts capacity = {40, 60, 80};
-    HostLedger ledger = HostLedger::make("a", capacity, {seconds(8), seconds(5), 0.5}).value();
+    HostLedger ledger =
+        HostLedger::make("a", capacity, {seconds(8), seconds(5), 0.5, true}).value();
     std::map<HostJob, HostUse> jobs;
     std::map<HostJob, Duration> heard;
     Duration now{};
@@ -272,29 +383,33 @@ TEST(HostLedger, RandomHistories) {
         for (size_t r = 0; r < kHostResources; ++r) {
           use.use[r] = random.below(20);
           use.slack[r] = random.below(use.use[r] + 1);
-          use.loss[r] = 0.01 * random.uniform();
+          use.sensitivity[r] = 0.01 * random.uniform();
         }
         ended += std::ssize(announced(ledger, job, use, now));
         jobs[job] = use;
         heard[job] = now;
       } else if (kind < 8) {
-        LeaseRequest request{job, {}, 0, seconds(10)};
-        for (int64_t& amount : request.more) amount = random.below(12);
-        request.gain = 0.1 * random.uniform();
-        request.length = milliseconds(1 + random.below(6000));
+        LeaseRequest request{job, {}, milliseconds(1 + random.below(6000))};
+        request.options.resize(static_cast<size_t>(1 + random.below(3)));
+        for (LeaseOption& option : request.options) {
+          for (int64_t& amount : option.more) amount = random.below(12);
+          option.gain = 0.1 * random.uniform();
+        }
         const auto answer = ledger.ask(request, now);
-        ASSERT_EQ(answer.ok(), jobs.count(job) > 0);
-        if (answer.ok()) granted += answer.value().granted;
+        ASSERT_TRUE(answer.ok());
+        ASSERT_TRUE(!answer.value().granted || jobs.count(job) > 0);
+        ASSERT_EQ(answer.value().reason.find(cat("host a: job ", job, " ")), 0u);
+        granted += answer.value().granted;
+        ended += std::ssize(answer.value().ended);
       } else if (kind < 9) {
-        ledger.release(job);
+        ledger.give_back(job);
         ASSERT_TRUE(ledger.advance(now).ok());
         if (jobs.count(job)) {
-          ASSERT_TRUE(std::none_of(ledger.leases().begin(), ledger.leases().end(),
-                                   [&](const Lease& of) { return of.job == job; }));
+          ASSERT_EQ(ledger.lease_of(job), nullptr);
         }
       } else {
         ASSERT_TRUE(ledger.advance(now).ok());
-        ledger.leave(job);
+        ledger.remove(job);
         jobs.erase(job);
         ASSERT_FALSE(ledger.knows(job));
       }
