@@ -1,6 +1,7 @@
 #include "sync/simulator.h"
 
 #include <algorithm>
+#include <cmath>
 #include <utility>
 
 #include "base/check.h"
@@ -19,12 +20,15 @@ SyncSimulator::SyncSimulator(SyncSetting setting, SyncHooks hooks, UpdateRule ru
       rule_(std::move(rule)),
       mass_at_{Mass{}},
       replicas_(static_cast<size_t>(setting_.start.replicas)) {
+  if (hooks_.computed) computing_.resize(replicas_.size());
   follow(rule_.begin());
 }
 
-void SyncSimulator::push(Event event) {
+// Returns the event's sequence number.
+int64_t SyncSimulator::push(Event event) {
   event.sequence = sequence_++;
   events_.push(std::move(event));
+  return sequence_ - 1;
 }
 
 void SyncSimulator::follow(const Decided& decided) {
@@ -59,7 +63,50 @@ void SyncSimulator::begin(const Release& release) {
     all.transfer = one.transfer;
   }
   if (hooks_.begun) hooks_.begun(release, all);
-  push({now_ + all.compute + all.transfer, 0, Kind::Arrive, release, 0});
+  if (computing_.empty()) {
+    push({now_ + all.compute + all.transfer, 0, Kind::Arrive, release, 0});
+    return;
+  }
+  Computing& own = computing_[static_cast<size_t>(offer.replica.value)];
+  own.left = static_cast<double>(all.compute.count());
+  own.since = now_;
+  own.transfer = all.transfer;
+  own.release = release;
+  expect_end(own);
+}
+
+// The event that was expected before stays in the queue; nothing happens in it.
+void SyncSimulator::expect_end(Computing& of) {
+  const Duration rest(static_cast<int64_t>(std::ceil(of.left / of.speed)));
+  of.event = push({now_ + rest, 0, Kind::Computed, of.release, 0});
+}
+
+void SyncSimulator::set_speed(ReplicaId replica, double speed) {
+  CHECK(!computing_.empty() && speed > 0, "replicas with speeds, and one above 0");
+  Computing& own = computing_[static_cast<size_t>(replica.value)];
+  if (own.speed == speed) return;
+  if (own.event >= 0) {
+    const auto passed = static_cast<double>((now_ - own.since).count());
+    own.left = std::max(0.0, own.left - passed * own.speed);
+    own.since = now_;
+  }
+  own.speed = speed;
+  if (own.event >= 0) expect_end(own);
+}
+
+void SyncSimulator::end_computing(const Event& event) {
+  const ReplicaId replica = event.release.offer.replica;
+  Computing& own = computing_[static_cast<size_t>(replica.value)];
+  if (own.event != event.sequence) return;  // its speed has changed since
+  own.event = -1;
+  push({now_ + own.transfer, 0, Kind::Arrive, event.release, 0});
+  hooks_.computed(replica);
+}
+
+void SyncSimulator::advance_to(Duration moment) {
+  CHECK(moment >= now_ && (events_.empty() || moment <= events_.top().at),
+        "a moment between the last event and the next one");
+  now_ = moment;
 }
 
 void SyncSimulator::count(const Update& update) {
@@ -99,6 +146,9 @@ bool SyncSimulator::step() {
   switch (event.kind) {
     case Kind::Begin:
       begin(event.release);
+      break;
+    case Kind::Computed:
+      end_computing(event);
       break;
     case Kind::Applied:
       apply_next();

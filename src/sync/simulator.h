@@ -5,6 +5,9 @@
 // it is an offer. What the offer decides is applied at once or, while another update is applied,
 // after that one. A replica begins its next iteration when the parameters that it was released for
 // have been applied.
+//
+// Replicas of several simulations may share a host: then the caller runs the events of all of them
+// in order, hears who computes, and sets the speeds (sync/jobs.h).
 #pragma once
 
 #include <cstdint>
@@ -30,12 +33,15 @@ struct SyncSetting {
 
 // Called while the clock runs; each may be empty.
 struct SyncHooks {
-  // A replica reads the parameters and begins; how long its iteration takes, is known here alone.
+  // A replica reads the parameters and begins; how long its iteration takes, at full speed, is
+  // known here alone.
   std::function<void(const Release&, const IterationTime&)> begun;
   // An offer arrives: whether it is of no use, and dropped (UpdateRule::refuse). Empty = none is.
   std::function<bool(const Offer&)> refuses;
   // An update has been applied.
   std::function<void(const Update&)> applied;
+  // A replica has computed, and sends. Only with this hook replicas have speeds.
+  std::function<void(ReplicaId)> computed;
 };
 
 // What a mode did, from the first update after the warm-up to the last one.
@@ -66,8 +72,14 @@ class SyncSimulator {
   // Errors: UpdateRule::make's
   static Result<SyncSimulator> make(SyncSetting setting, SyncHooks hooks = {});
 
-  // Runs the next event. False when there is none: no replica is left.
+  // Runs the next event. False when there is none: no replica is left. After changes of speed there
+  // are events in which nothing happens.
   bool step();
+  // The clock goes on to a moment from now() to next_at().
+  void advance_to(Duration moment);
+  // The replica computes at this part of its full speed from now() on, also what it computes at
+  // this moment. At first all have 1. Above 0; only with the hook `computed`.
+  void set_speed(ReplicaId replica, double speed);
   // Another mode from this moment on. Errors: UpdateRule::change's
   Status change(const SyncMode& mode);
   // What was applied so far counts as warm-up.
@@ -77,7 +89,7 @@ class SyncSimulator {
   std::optional<Duration> next_at() const {
     return events_.empty() ? std::nullopt : std::optional(events_.top().at);
   }
-  // The moment of the last event.
+  // The moment of the last event, or a later one that advance_to went on to.
   Duration now() const { return now_; }
   // Offers that have arrived, and updates that have been applied.
   int64_t offers() const { return offers_; }
@@ -88,12 +100,12 @@ class SyncSimulator {
   SyncMeasure measure() const;
 
  private:
-  enum class Kind : uint8_t { Begin, Arrive, Applied, WindowOver };
+  enum class Kind : uint8_t { Begin, Computed, Arrive, Applied, WindowOver };
   struct Event {
     Duration at{};
     int64_t sequence = 0;
     Kind kind = Kind::Begin;
-    Release release;     // Begin, Arrive
+    Release release;     // Begin, Computed, Arrive
     int64_t number = 0;  // WindowOver
   };
   struct Later {
@@ -104,10 +116,20 @@ class SyncSimulator {
   struct Counted {
     Mass offered, dropped;
   };
+  // What a replica computes, where replicas have speeds.
+  struct Computing {
+    double speed = 1;
+    double left = 0;  // nanoseconds at full speed, from `since` on
+    Duration since{}, transfer{};
+    Release release;
+    int64_t event = -1;  // the sequence number of its end; -1 = the replica does not compute
+  };
 
   SyncSimulator(SyncSetting setting, SyncHooks hooks, UpdateRule rule);
-  void push(Event event);
+  int64_t push(Event event);
   void begin(const Release& release);
+  void expect_end(Computing& of);
+  void end_computing(const Event& event);
   void follow(const Decided& decided);
   void apply_next();
   void count(const Update& update);
@@ -121,7 +143,8 @@ class SyncSimulator {
   int64_t sequence_ = 0, offers_ = 0, applied_updates_ = 0;
   std::vector<Mass> mass_at_;      // mass_at_[v - first version]: applied when version v was made
   std::vector<Counted> replicas_;  // since begin_to_measure
-  bool measures_ = false;          // the update after which measuring begins has been applied
+  std::vector<Computing> computing_;  // by replica; empty = replicas have no speeds
+  bool measures_ = false;             // the update after which measuring begins has been applied
   Duration first_{}, last_{};
   Mass measured_mass_;
   int64_t measured_updates_ = 0;

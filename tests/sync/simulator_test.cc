@@ -237,6 +237,58 @@ TEST(SyncSimulator, EqualSeedsGiveEqualFigures) {
   EXPECT_NE(figure(1), figure(2));
 }
 
+// An iteration of 100 ms: 40 ms of it at full speed, 30 at half, 30 at a quarter, and the 37.5 ms
+// that are left at full speed again. The next one begins after a transfer of 20 ms.
+TEST(SyncSimulator, ASpeedHoldsFromItsMomentOn) {
+  const IterationTimes times = [](int32_t, int64_t, Duration) {
+    return IterationTime{from_milliseconds(100), from_milliseconds(20)};
+  };
+  std::vector<Duration> ends;
+  const SyncSimulator* running = nullptr;
+  SyncHooks hooks;
+  hooks.computed = [&](ReplicaId) { ends.push_back(running->now()); };
+  auto made = SyncSimulator::make({{SyncMode{}, 1, 1, {}, {}}, times, {}}, hooks);
+  ASSERT_TRUE(made.ok());
+  SyncSimulator simulator = std::move(made).value();
+  running = &simulator;
+  const auto run_to = [&simulator](double ms) {
+    while (simulator.next_at().value() < from_milliseconds(ms)) simulator.step();
+    simulator.advance_to(from_milliseconds(ms));
+  };
+  run_to(40);
+  simulator.set_speed({0}, 0.5);
+  run_to(70);
+  simulator.set_speed({0}, 0.25);
+  run_to(100);
+  simulator.set_speed({0}, 1);
+  run_to(300);
+  EXPECT_EQ(ends, (std::vector<Duration>{from_milliseconds(137.5), from_milliseconds(257.5)}));
+  EXPECT_EQ(simulator.offers(), 2);
+}
+
+TEST(SyncSimulator, FullSpeedIsTheSameAsNoSpeeds) {
+  const SyncScenario& scenario = *find_sync_scenario("mixed");
+  for (const char* mode : {"synchronous", "asynchronous", "x:4", "backup:7"}) {
+    std::vector<SyncMeasure> measures;
+    for (const bool has_speeds : {false, true}) {
+      SyncHooks hooks;
+      if (has_speeds) hooks.computed = [](ReplicaId) {};
+      auto made =
+          SyncSimulator::make({{sync_mode_from_text(mode).value(), scenario.replicas, 4, {}, {}},
+                               times_of(scenario, 3),
+                               scenario.apply},
+                              hooks);
+      ASSERT_TRUE(made.ok());
+      SyncSimulator simulator = std::move(made).value();
+      while (simulator.offers() < 800) simulator.step();
+      measures.push_back(simulator.measure());
+    }
+    EXPECT_EQ(measures[0].end, measures[1].end) << mode;
+    EXPECT_EQ(measures[0].updates, measures[1].updates) << mode;
+    EXPECT_EQ(measures[0].mean_age, measures[1].mean_age) << mode;
+  }
+}
+
 TEST(SyncSimulator, NoLimitIsRefused) {
   const auto measure = simulate_sync({{SyncMode{}, 2, 1, {}, {}}, constant({1, 1}), {}}, {});
   ASSERT_FALSE(measure.ok());
