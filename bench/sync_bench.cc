@@ -16,6 +16,7 @@
 #include "base/clock.h"
 #include "base/quantile.h"
 #include "base/text.h"
+#include "bench/jobs_tables.h"
 #include "bench/predict_tables.h"
 #include "sync/baselines.h"
 #include "sync/choose.h"
@@ -29,14 +30,17 @@ namespace {
 
 struct Asked {
   int seeds = 20;
-  uint64_t first_seed = 100;
+  std::optional<uint64_t> first_seed;  // none = kFirstSeed, with jobs kFirstJobsSeed
   std::vector<std::string> scenarios, modes;
   std::string optimizer;  // empty = the scenario's
   std::optional<double> rate;
   double kappa = 0.3, clip = 0;
   bool json = false, predictors = false;
   PredictorQuestion question;  // with predictors
+  int32_t jobs = 0;            // above 0: jobs that share a host, instead of modes
 };
+
+constexpr uint64_t kFirstSeed = 100;
 
 const std::vector<std::string>& fixed_modes() {
   static const std::vector<std::string> all = {
@@ -82,7 +86,7 @@ Cell measure(const Asked& asked, const SyncScenario& scenario, const std::string
     TrialSetting setting;
     setting.scenario = scenario;
     setting.scenario.optimizer = find_trial_optimizer(asked.optimizer).value_or(scenario.optimizer);
-    setting.seed = asked.first_seed + static_cast<uint64_t>(i);
+    setting.seed = asked.first_seed.value_or(kFirstSeed) + static_cast<uint64_t>(i);
     setting.kappa = asked.kappa;
     setting.rate = asked.rate;
     setting.clip = asked.clip;
@@ -166,14 +170,28 @@ void print_row(const std::string& name, const std::vector<std::string>& modes,
   std::fflush(stdout);
 }
 
+// The program's exit status.
+int ended(const Status& printed) {
+  if (!printed.ok()) stop(printed.error());
+  return 0;
+}
+
 int run_predictors(const Asked& asked) {
   PredictorQuestion question = asked.question;
   question.scenarios = asked.scenarios;
-  question.first_seed = asked.first_seed;
+  question.first_seed = asked.first_seed.value_or(kFirstSeed);
   question.seeds = asked.seeds;
-  const Status printed = print_predictors(question);
-  if (!printed.ok()) stop(printed.error());
-  return 0;
+  return ended(print_predictors(question));
+}
+
+int run_jobs(const Asked& asked) {
+  JobsQuestion question;
+  question.jobs = asked.jobs;
+  question.seeds = asked.seeds;
+  question.first_seed = asked.first_seed.value_or(JobsQuestion::kFirstJobsSeed);
+  question.kappa = asked.kappa;
+  question.json = asked.json;
+  return ended(print_jobs(question));
 }
 
 int run(const Asked& asked) {
@@ -224,7 +242,7 @@ int main(int count, char** words) {
   tenuto::Asked asked;
   CLI::App app("Time to an accuracy under every sync mode, on the virtual clock");
   app.add_option("--seeds", asked.seeds, "seeds of each cell (20)")->check(CLI::Range(1, 1000));
-  app.add_option("--first-seed", asked.first_seed, "the first of them (100)");
+  app.add_option("--first-seed", asked.first_seed, "the first of them (100; with --jobs 300)");
   app.add_option("--scenario", asked.scenarios, "only these scenarios")
       ->delimiter(',')
       ->check([](const std::string& name) {
@@ -254,6 +272,15 @@ int main(int count, char** words) {
   for (const char* of_modes : {"--mode", "--kappa", "--optimizer", "--rate", "--clip"}) {
     predictors->excludes(app.get_option(of_modes));
   }
+  CLI::Option* jobs =
+      app.add_option("--jobs", asked.jobs,
+                     "how much jobs slow each other that share a host, so many of them, with a "
+                     "ledger and without, instead of modes")
+          ->check(CLI::Range(1, 12))
+          ->excludes(predictors);
+  for (const char* of_modes : {"--scenario", "--mode", "--optimizer", "--rate", "--clip"}) {
+    jobs->excludes(app.get_option(of_modes));
+  }
   app.add_option("--recordings", asked.question.recordings,
                  "files of recorded iterations to predict instead of scenarios")
       ->delimiter(',')
@@ -261,5 +288,6 @@ int main(int count, char** words) {
   app.add_option("--record", asked.question.record, "writes the last recording to this file")
       ->needs(predictors);
   CLI11_PARSE(app, count, words);
-  return asked.predictors ? tenuto::run_predictors(asked) : tenuto::run(asked);
+  if (asked.predictors) return tenuto::run_predictors(asked);
+  return asked.jobs > 0 ? tenuto::run_jobs(asked) : tenuto::run(asked);
 }
