@@ -1,0 +1,128 @@
+#include "sync/servers/replica_part.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "base/text.h"
+
+namespace tenuto::servers {
+
+ReplicaPart::ReplicaPart(PeerId self, StageId stage) : self_(self), stage_(stage) {}
+
+template <class Body>
+void ReplicaPart::send(PeerId to, Version version, Body body) {
+  messages_.push_back({{membership_.epoch, self_, to, version}, std::move(body)});
+}
+
+Status ReplicaPart::handle(const Message& message) {
+  const Header& header = message.header;
+  if (const auto* body = std::get_if<Enter>(&message.body)) return enter(header, body->membership);
+  const std::vector<PeerId> keepers = keepers_of(membership_);
+  const bool is_keeper = std::find(keepers.begin(), keepers.end(), header.from) != keepers.end();
+  if (header.epoch != membership_.epoch || header.to != self_ ||
+      (!is_keeper && header.from != membership_.decider)) {
+    ++refused_;
+    return ok();
+  }
+  const auto* assign = std::get_if<Assign>(&message.body);
+  if (assign != nullptr && !is_keeper) return take_assignment(header, *assign);
+  const auto* parameters = std::get_if<Parameters>(&message.body);
+  if (parameters != nullptr && is_keeper) return take_parameters(header, *parameters);
+  return invalid(
+      cat("servers: peer ", header.from, " sent part ", self_, " what is not for a part"));
+}
+
+Status ReplicaPart::enter(const Header& header, const Membership& membership) {
+  if (membership.epoch <= membership_.epoch || membership.epoch != header.epoch ||
+      membership.decider != header.from) {
+    ++refused_;
+    return ok();
+  }
+  if (const Status fault = check(membership); !fault.ok()) return fault;
+  const auto stage = static_cast<size_t>(stage_.value);
+  const bool belongs = std::any_of(membership.replicas.begin(), membership.replicas.end(),
+                                   [&](const std::vector<PeerId>& parts) {
+                                     return stage < parts.size() && parts[stage] == self_;
+                                   });
+  if (!belongs) {
+    return invalid(cat("servers: part ", self_, " is not one of stage ", stage_,
+                       " in the members of epoch ", membership.epoch));
+  }
+  membership_ = membership;
+  ranges_ = ranges_of(membership_, stage_);
+  started_ = false;
+  // What was not sent yet belongs to the epoch before.
+  messages_.clear();
+  send(membership_.decider, work_ ? work_->offer.version : Version{}, PartReport{});
+  return ok();
+}
+
+Status ReplicaPart::take_assignment(const Header& header, const Assign& assign) {
+  if (assign.work && assign.work->offer.version != header.version) {
+    return invalid(cat("servers: part ", self_, " got work ", assign.work->serial, " on version ",
+                       assign.work->offer.version.value, " in a message of version ",
+                       header.version.value));
+  }
+  if (assign.work != work_) {
+    work_ = assign.work;
+    read_ = false;
+    parameters_.assign(ranges_.size(), nullptr);
+    gradients_.clear();
+  }
+  have_ = assign.have;
+  started_ = true;
+  if (!work_) return ok();
+  if (read_) send(membership_.decider, work_->offer.version, Read{work_->serial});
+  for (size_t i = 0; i < ranges_.size() && !read_; ++i) {
+    if (parameters_[i] == nullptr) send(kept(i).keepers.front(), work_->offer.version, Fetch{});
+  }
+  send_gradients();
+  return ok();
+}
+
+Status ReplicaPart::take_parameters(const Header& header, const Parameters& body) {
+  size_t range = 0;
+  while (range < ranges_.size() && kept(range).keepers.front() != header.from) ++range;
+  if (range == ranges_.size() || !work_ || read_ || header.version != work_->offer.version ||
+      size_of(body.payload) != size_of(kept(range).range)) {
+    return invalid(cat("servers: part ", self_, " got ", size_of(body.payload).count,
+                       " bytes of parameters of version ", header.version.value, " from keeper ",
+                       header.from, ", for which it has not asked"));
+  }
+  parameters_[range] = body.payload;
+  read_ = std::find(parameters_.begin(), parameters_.end(), nullptr) == parameters_.end();
+  if (read_) send(membership_.decider, header.version, Read{work_->serial});
+  return ok();
+}
+
+Status ReplicaPart::offer(int64_t serial, std::vector<Payload> gradients) {
+  if (!work_ || work_->serial != serial) return ok();
+  bool are_right = is_ready() && gradients.size() == ranges_.size();
+  for (size_t i = 0; i < gradients.size() && are_right; ++i) {
+    are_right = size_of(gradients[i]) == size_of(kept(i).range);
+  }
+  if (!are_right) {
+    return invalid(cat("servers: part ", self_, " expected one gradient of work ", serial,
+                       " for each of ", ranges_.size(), " ranges, of their sizes, found ",
+                       gradients.size()));
+  }
+  gradients_ = std::move(gradients);
+  // The parameters are not needed any more.
+  parameters_.assign(ranges_.size(), nullptr);
+  if (started_) send_gradients();
+  return ok();
+}
+
+void ReplicaPart::send_gradients() {
+  if (gradients_.empty()) return;
+  for (size_t i = 0; i < ranges_.size(); ++i) {
+    for (const PeerId keeper : kept(i).keepers) {
+      if (std::find(have_.begin(), have_.end(), keeper) != have_.end()) continue;
+      send(keeper, work_->offer.version, Gradient{work_->serial, gradients_[i]});
+    }
+  }
+}
+
+std::vector<Message> ReplicaPart::take_messages() { return std::exchange(messages_, {}); }
+
+}  // namespace tenuto::servers

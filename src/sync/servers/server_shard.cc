@@ -1,0 +1,235 @@
+#include "sync/servers/server_shard.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "base/text.h"
+
+namespace tenuto::servers {
+
+ServerShard::ServerShard(const ShardStart& start, std::unique_ptr<ParameterStore> store)
+    : start_(start), store_(std::move(store)), filled_(start.is_filled), version_(start.version) {}
+
+template <class Body>
+void ServerShard::send(PeerId to, Version version, Body body) {
+  messages_.push_back({{membership_.epoch, start_.self, to, version}, std::move(body)});
+}
+
+Status ServerShard::handle(const Message& message) {
+  const Header& header = message.header;
+  if (const auto* body = std::get_if<Enter>(&message.body)) return enter(header, body->membership);
+  const std::vector<PeerId> peers = peers_of(membership_);
+  const bool is_peer = std::find(peers.begin(), peers.end(), header.from) != peers.end();
+  if (header.epoch != membership_.epoch || header.to != start_.self ||
+      (!is_peer && header.from != membership_.decider)) {
+    ++refused_;
+    return ok();
+  }
+  if (const auto* record = std::get_if<Record>(&message.body)) {
+    return take_record(header, *record);
+  }
+  if (const auto* gradient = std::get_if<Gradient>(&message.body)) {
+    return take_gradient(header, *gradient);
+  }
+  if (std::holds_alternative<Fetch>(message.body)) return answer(header.from, header.version);
+  if (const auto* fill = std::get_if<Fill>(&message.body)) return take_fill(header, *fill);
+  return invalid(cat("servers: peer ", header.from, " sent keeper ", start_.self,
+                     " what is not for a keeper"));
+}
+
+// Between its report and the first record of the epoch a keeper changes nothing, so that what it
+// reports stays true.
+Status ServerShard::enter(const Header& header, const Membership& membership) {
+  if (membership.epoch <= membership_.epoch || membership.epoch != header.epoch ||
+      membership.decider != header.from) {
+    ++refused_;
+    return ok();
+  }
+  if (const Status fault = check(membership); !fault.ok()) return fault;
+  const auto own =
+      std::find_if(membership.ranges.begin(), membership.ranges.end(), [&](const KeptRange& kept) {
+        return kept.range == start_.range && std::find(kept.keepers.begin(), kept.keepers.end(),
+                                                       start_.self) != kept.keepers.end();
+      });
+  if (own == membership.ranges.end()) {
+    return invalid(cat("servers: keeper ", start_.self,
+                       " is not one of its range in the members of epoch ", membership.epoch));
+  }
+  membership_ = membership;
+  keepers_ = own->keepers;
+  has_record_ = false;
+  waiting_.clear();
+  // What was not sent yet belongs to the epoch before.
+  messages_.clear();
+  KeeperReport report{filled_, record_, {}};
+  for (const auto& [serial, gradient] : gradients_) report.stored.push_back(serial);
+  send(membership_.decider, version_, std::move(report));
+  return ok();
+}
+
+Status ServerShard::take_record(const Header& header, const Record& record) {
+  if (header.from != membership_.decider || header.version != record.version ||
+      (filled_ && version_ < record.committed) || version_ > record.version) {
+    return invalid(cat("servers: keeper ", start_.self, " is at version ", version_.value,
+                       ": expected a record of the decider whose versions fit, found ",
+                       record.committed.value, " to ", record.version.value, " of peer ",
+                       header.from, " in a message of version ", header.version.value));
+  }
+  record_ = record;
+  prune();
+  if (!has_record_) fill_others();
+  has_record_ = true;
+  return proceed();
+}
+
+void ServerShard::fill_others() {
+  if (!filled_) return;
+  for (const PeerId other : keepers_) {
+    if (std::find(record_.filling.begin(), record_.filling.end(), other) == record_.filling.end()) {
+      continue;
+    }
+    Fill fill{store_->save(), {}, {}};
+    for (const auto& [version, payload] : kept_) fill.versions.push_back({version, payload});
+    for (const auto& [serial, gradient] : gradients_) {
+      fill.gradients.push_back({serial, gradient.version, gradient.payload});
+    }
+    send(other, version_, std::move(fill));
+  }
+}
+
+Status ServerShard::take_fill(const Header& header, const Fill& fill) {
+  if (std::find(keepers_.begin(), keepers_.end(), header.from) == keepers_.end()) {
+    return invalid(
+        cat("servers: peer ", header.from, " keeps another range than keeper ", start_.self));
+  }
+  if (filled_) return ok();
+  if (const Status fault = store_->load(fill.state); !fault.ok()) return fault;
+  filled_ = true;
+  version_ = header.version;
+  for (const KeptVersion& one : fill.versions) kept_[one.version] = one.payload;
+  for (const KeptGradient& one : fill.gradients) {
+    gradients_.insert({one.serial, {one.version, one.payload}});
+  }
+  send(membership_.decider, version_, Applied{});
+  if (!has_record_) return ok();
+  prune();
+  return proceed();
+}
+
+Status ServerShard::take_gradient(const Header& header, const Gradient& gradient) {
+  if (size_of(gradient.payload) != size_of(start_.range)) {
+    return invalid(cat("servers: keeper ", start_.self, " expected a gradient of ",
+                       size_of(start_.range).count, " bytes, found ",
+                       size_of(gradient.payload).count, " of peer ", header.from));
+  }
+  if (is_over(gradient.serial)) return ok();
+  const int64_t most = kGradientsPerReplica * std::ssize(membership_.replicas);
+  if (gradients_.count(gradient.serial) == 0 && std::ssize(gradients_) >= most) {
+    return Error{
+        Code::Exhausted, Reach::Call,
+        cat("servers: keeper ", start_.self, " has ", most, " gradients, and takes no more")};
+  }
+  gradients_.insert({gradient.serial, {header.version, gradient.payload}});
+  send(membership_.decider, header.version, Stored{gradient.serial});
+  return proceed();
+}
+
+// Parameters of a version, now or once it is there.
+Status ServerShard::answer(PeerId reader, Version version) {
+  if (!filled_ || version > version_) {
+    waiting_[reader] = version;
+    return ok();
+  }
+  if (version == version_) {
+    send(reader, version, Parameters{newest()});
+    return ok();
+  }
+  const auto found = kept_.find(version);
+  if (found == kept_.end()) {
+    return invalid(cat("servers: peer ", reader, " asks keeper ", start_.self, " for version ",
+                       version.value, ", which is not kept any more"));
+  }
+  send(reader, version, Parameters{found->second});
+  return ok();
+}
+
+const Payload& ServerShard::newest() {
+  if (newest_ == nullptr) newest_ = store_->parameters();
+  return newest_;
+}
+
+// True when the newest record says that nobody waits for the gradient of this work. A serial
+// above those of the record is of a work that the record does not know yet.
+bool ServerShard::is_over(int64_t serial) const {
+  if (serial > record_.last_serial) return false;
+  for (const OpenWork& open : record_.open) {
+    if (open.work.serial == serial) return false;
+  }
+  for (const DecidedUpdate& one : record_.updates) {
+    if (filled_ && one.update.version < version_) continue;
+    for (const Work& work : one.works) {
+      if (work.serial == serial) return false;
+    }
+  }
+  return true;
+}
+
+// True when a replica may still ask for this version.
+bool ServerShard::is_read(Version version) const {
+  return std::any_of(record_.open.begin(), record_.open.end(), [&](const OpenWork& open) {
+    return !open.read && open.work.offer.version == version;
+  });
+}
+
+void ServerShard::prune() {
+  std::erase_if(gradients_, [&](const auto& one) { return is_over(one.first); });
+  std::erase_if(kept_, [&](const auto& one) { return !is_read(one.first); });
+}
+
+// Answers who waits, and takes all updates that can be taken.
+Status ServerShard::proceed() {
+  if (!filled_ || !has_record_) return ok();
+  while (true) {
+    // Each version is answered as it comes by, before it may have to be dropped.
+    const std::map<PeerId, Version> waiting = std::exchange(waiting_, {});
+    for (const auto& [reader, version] : waiting) {
+      if (const Status fault = answer(reader, version); !fault.ok()) return fault;
+    }
+    const Result<bool> applied = apply_next();
+    if (!applied.ok()) return applied.error();
+    if (!applied.value()) return ok();
+  }
+}
+
+// True when an update was taken; false when none can be.
+Result<bool> ServerShard::apply_next() {
+  const auto next =
+      std::find_if(record_.updates.begin(), record_.updates.end(),
+                   [&](const DecidedUpdate& one) { return one.update.version == version_; });
+  if (next == record_.updates.end()) return false;
+  std::vector<Payload> gradients;
+  for (const Work& work : next->works) {
+    const auto found = gradients_.find(work.serial);
+    if (found == gradients_.end()) return false;
+    if (found->second.version != work.offer.version) {
+      return invalid(cat("servers: keeper ", start_.self, " has a gradient of version ",
+                         found->second.version.value, " for work ", work.serial, ": expected ",
+                         work.offer.version.value));
+    }
+    gradients.push_back(found->second.payload);
+  }
+  if (is_read(version_)) {
+    if (std::ssize(kept_) >= start_.kept_versions) return false;
+    kept_[version_] = newest();
+  }
+  store_->apply(*next, gradients);
+  newest_.reset();
+  for (const Work& work : next->works) gradients_.erase(work.serial);
+  version_ = version_ + 1;
+  send(membership_.decider, version_, Applied{});
+  return true;
+}
+
+std::vector<Message> ServerShard::take_messages() { return std::exchange(messages_, {}); }
+
+}  // namespace tenuto::servers
