@@ -1,0 +1,397 @@
+// Server shards: clusters with random deaths, joins, replaced deciders and changes of mode, and
+// what each machine refuses.
+#include <gtest/gtest.h>
+
+#include "base/text.h"
+#include "ir/sync_mode.h"
+#include "sync/servers/micros.h"
+#include "sync/servers_cluster.h"
+
+namespace tenuto::servers {
+namespace {
+
+// Clusters until so many events have happened in all.
+void run_clusters(int32_t stages, uint64_t first_seed) {
+  constexpr int64_t kAll = 500, kEach = 50;
+  std::array<int64_t, kEvents> happened{};
+  int64_t updates = 0, filled = 0, refused = 0, at_kept_limit = 0;
+  for (int64_t done = 0; done < kAll; done += kEach) {
+    const uint64_t seed = first_seed + static_cast<uint64_t>(done / kEach);
+    SCOPED_TRACE(cat("seed ", seed, ", stages ", stages));
+    Cluster cluster(seed, stages);
+    cluster.run(kEach);
+    cluster.finish();
+    if (testing::Test::HasFailure()) return;
+    for (size_t i = 0; i < kEvents; ++i) happened[i] += cluster.happened()[i];
+    updates += cluster.applied_updates();
+    filled += cluster.filled();
+    refused += cluster.refused();
+    at_kept_limit += cluster.met_kept_limit() ? 1 : 0;
+  }
+  for (size_t i = 0; i < kEvents; ++i) {
+    EXPECT_GT(happened[i], 10) << "event " << i;
+    testing::Test::RecordProperty(cat("event_", i), static_cast<int>(happened[i]));
+  }
+  testing::Test::RecordProperty("updates", static_cast<int>(updates));
+  EXPECT_GT(updates, 50);
+  EXPECT_GT(filled, 10) << "standbys that got their range";
+  EXPECT_GT(refused, 0) << "messages of older epochs";
+  EXPECT_GT(at_kept_limit, 0) << "no keeper had as many old versions as it may have";
+}
+
+TEST(Servers, OneStageOverDeathsJoinsAndModes) { run_clusters(1, 100); }
+
+TEST(Servers, TwoStagesOverDeathsJoinsAndModes) { run_clusters(2, 200); }
+
+// ---- a cluster by hand -----------------------------------------------------------------------
+
+constexpr PeerId kDecider{0}, kShard{1}, kStandby{2}, kFirst{3}, kSecond{4};
+
+// Two replicas of one stage, and one range of two elements.
+Membership two_replicas() {
+  return {1, kDecider, {{{{0}, 0, 2}, {kShard, kStandby}}}, {{kFirst}, {kSecond}}};
+}
+
+Decider decider_of(const std::string& mode, int64_t most_uncommitted = 0) {
+  auto made = Decider::make(
+      {kDecider, 3, first_record(sync_mode_from_text(mode).value(), 2), most_uncommitted});
+  EXPECT_TRUE(made.ok()) << made.error().message;
+  return std::move(made).value();
+}
+
+template <class Body>
+Message message_of(PeerId from, PeerId to, Version version, Body body, int64_t epoch = 1) {
+  return {{epoch, from, to, version}, std::move(body)};
+}
+
+void expect_ok(const Status& status) {
+  EXPECT_TRUE(status.ok()) << (status.ok() ? "" : status.error().message);
+}
+
+void expect_error(const Status& status, const std::string& part) {
+  ASSERT_FALSE(status.ok());
+  EXPECT_NE(status.error().message.find(part), std::string::npos) << status.error().message;
+}
+
+// All report, with the ranges filled or not.
+Status report_all(Decider& decider, bool shard_is_filled, bool standby_is_filled) {
+  expect_ok(decider.handle(message_of(kFirst, kDecider, {}, PartReport{})));
+  expect_ok(decider.handle(message_of(kSecond, kDecider, {}, PartReport{})));
+  expect_ok(
+      decider.handle(message_of(kShard, kDecider, {}, KeeperReport{shard_is_filled, {}, {}})));
+  EXPECT_FALSE(decider.is_ready());
+  return decider.handle(
+      message_of(kStandby, kDecider, {}, KeeperReport{standby_is_filled, {}, {}}));
+}
+
+// Both keepers have the gradient of the replica's open work.
+void store(Decider& decider, int32_t replica) {
+  int64_t serial = 0;
+  Version version;
+  for (const OpenWork& open : decider.record().open) {
+    if (open.work.offer.replica.value != replica) continue;
+    serial = open.work.serial;
+    version = open.work.offer.version;
+  }
+  for (const PeerId keeper : {kShard, kStandby}) {
+    expect_ok(decider.handle(message_of(keeper, kDecider, version, Stored{serial})));
+  }
+}
+
+TEST(Servers, ReplicasReadTheirOwnDataWhileNobodyIsLost) {
+  Decider decider = decider_of("synchronous");
+  expect_ok(decider.install(two_replicas()));
+  expect_ok(report_all(decider, true, true));
+  EXPECT_TRUE(decider.is_ready());
+  for (int64_t iteration = 0; iteration < 3; ++iteration) {
+    ASSERT_EQ(decider.record().open.size(), 2u);
+    for (const OpenWork& open : decider.record().open) {
+      const std::vector<MicroRange> own = {
+          {open.work.offer.replica, 3 * iteration, 3 * iteration + 3}};
+      EXPECT_EQ(open.work.micros, own);
+      EXPECT_EQ(open.work.offer.iteration.value, iteration);
+    }
+    store(decider, 1);
+    EXPECT_EQ(decider.record().version.value, iteration);
+    store(decider, 0);
+    EXPECT_EQ(decider.record().version.value, iteration + 1);
+    const Version version{iteration + 1};
+    expect_ok(decider.handle(message_of(kShard, kDecider, version, Applied{})));
+    EXPECT_EQ(decider.record().committed.value, iteration);
+    expect_ok(decider.handle(message_of(kStandby, kDecider, version, Applied{})));
+    EXPECT_EQ(decider.record().committed, version);
+    EXPECT_TRUE(decider.record().updates.empty());
+  }
+}
+
+// The lost replica's micro-batches are the first ones of the other one's next works.
+TEST(Servers, MicroBatchesOfALostReplicaAreDealtOut) {
+  Decider decider = decider_of("asynchronous");
+  expect_ok(decider.install(two_replicas()));
+  expect_ok(report_all(decider, true, true));
+  Membership members = without(two_replicas(), kSecond);
+  members.epoch = 2;
+  expect_ok(decider.install(members));
+  expect_ok(decider.handle(message_of(kFirst, kDecider, {}, PartReport{}, 2)));
+  const int64_t serial = decider.record().open.front().work.serial;
+  for (const PeerId keeper : {kShard, kStandby}) {
+    expect_ok(
+        decider.handle(message_of(keeper, kDecider, {}, KeeperReport{true, {}, {serial}}, 2)));
+  }
+  // The first replica's gradient was here already, so its next work is given out at once.
+  const std::vector<DroppedWork> dropped = decider.take_dropped();
+  ASSERT_EQ(dropped.size(), 1u);
+  EXPECT_EQ(dropped.front().reason, DropReason::Lost);
+  ASSERT_EQ(decider.record().open.size(), 1u);
+  EXPECT_EQ(decider.record().open.front().work.micros, dropped.front().work.micros);
+  EXPECT_EQ(decider.record().version.value, 1);
+  EXPECT_TRUE(decider.record().returned.empty());
+}
+
+// With a limit of one offer the second one waits until the first update is committed.
+TEST(Servers, UncommittedOffersHaveALimit) {
+  Decider decider = decider_of("asynchronous", 1);
+  expect_ok(decider.install(two_replicas()));
+  expect_ok(report_all(decider, true, true));
+  store(decider, 0);
+  EXPECT_EQ(decider.record().version.value, 1);
+  store(decider, 1);
+  EXPECT_EQ(decider.record().version.value, 1);
+  expect_ok(decider.handle(message_of(kShard, kDecider, {1}, Applied{})));
+  EXPECT_EQ(decider.record().version.value, 1);
+  expect_ok(decider.handle(message_of(kStandby, kDecider, {1}, Applied{})));
+  EXPECT_EQ(decider.record().version.value, 2);
+  const Record record = first_record({}, 2);
+  for (const int64_t limit : {-1, 7}) {
+    const auto made = Decider::make({kDecider, 3, record, limit});
+    ASSERT_FALSE(made.ok());
+    EXPECT_EQ(made.error().message,
+              cat("servers: expected a limit of 1 to 6 uncommitted offers, or 0 for the usual "
+                  "one, found ",
+                  limit));
+  }
+}
+
+TEST(Servers, ARangeThatNobodyHasEndsTheRun) {
+  Decider decider = decider_of("synchronous");
+  expect_ok(decider.install(two_replicas()));
+  const Status lost = report_all(decider, false, false);
+  ASSERT_FALSE(lost.ok());
+  EXPECT_EQ(lost.error().code, Code::Infeasible);
+  EXPECT_EQ(lost.error().message,
+            "servers: no living process has range 0 of the parameters: resume from a checkpoint");
+}
+
+TEST(Servers, ADeciderRefusesWhatDoesNotFit) {
+  Decider decider = decider_of("synchronous");
+  EXPECT_FALSE(decider.change({}).ok());
+  expect_ok(decider.install(two_replicas()));
+  expect_error(decider.install(two_replicas()), "expected an epoch after 1, found 1");
+  Membership other = two_replicas();
+  other.epoch = 2;
+  other.ranges[0].range.end = 3;
+  expect_error(decider.install(other), "the same ranges");
+  other = two_replicas();
+  other.replicas.push_back({});
+  other.epoch = 2;
+  expect_error(decider.install(other), "expected 2 replicas, found 3");
+  expect_error(decider.handle(message_of(kShard, kDecider, {}, Stored{1})), "did not report");
+  expect_ok(report_all(decider, true, true));
+  expect_error(decider.handle(message_of(kShard, kDecider, {1}, Applied{})),
+               "version 1, which is not decided");
+  expect_error(decider.handle(message_of(kFirst, kDecider, {}, Fetch{})), "not for it");
+  // Of another epoch, of a stranger, and to somebody else.
+  const Record before = decider.record();
+  expect_ok(decider.handle(message_of(kShard, kDecider, {1}, Applied{}, 2)));
+  expect_ok(decider.handle(message_of({9}, kDecider, {1}, Applied{})));
+  expect_ok(decider.handle(message_of(kShard, kStandby, {1}, Applied{})));
+  EXPECT_EQ(decider.refused(), 3);
+  EXPECT_EQ(decider.record(), before);
+}
+
+TEST(Servers, MembersAreChecked) {
+  expect_ok(check(two_replicas()));
+  Membership members = two_replicas();
+  members.epoch = kMostEpochs + 1;
+  expect_error(check(members), "expected an epoch from 1 to 2147483647");
+  members = two_replicas();
+  members.ranges[0].range.begin = 1;
+  expect_error(check(members), "range 0 to begin at element 0 of stage 0");
+  members = two_replicas();
+  members.ranges[0].keepers.clear();
+  expect_error(check(members), "found 0 keepers");
+  members = two_replicas();
+  members.replicas[1].push_back({5});
+  expect_error(check(members), "expected 1 parts of replica 1");
+  members = two_replicas();
+  members.replicas[1] = {kFirst};
+  expect_error(check(members), "peers with different numbers");
+}
+
+// ---- a keeper by hand ------------------------------------------------------------------------
+
+struct Keeper {
+  explicit Keeper(int64_t kept_versions = kKeptVersions)
+      : shard({kShard, {{0}, 0, 2}, true, {}, kept_versions},
+              std::make_unique<TallyStore>(ElementRange{{0}, 0, 2})) {
+    expect_ok(shard.handle(message_of(kDecider, kShard, {}, Enter{two_replicas()})));
+    record = first_record({}, 2);
+    record.sequence = 1;
+  }
+  void tell() {
+    expect_ok(shard.handle(message_of(kDecider, kShard, record.version, record)));
+    ++record.sequence;
+  }
+  // The work of replica 0 on this version, which its part has not read yet.
+  Work open(int64_t version) {
+    Work work{
+        ++record.last_serial, {{0}, {version}, {version}, {1}}, 1, {{{0}, version, version + 1}}};
+    record.open.push_back({work, false, false});
+    return work;
+  }
+  // An update of one work of replica 1, whose gradient comes first.
+  void update() {
+    const Version version = record.version;
+    const Work work{++record.last_serial,
+                    {{1}, {version.value}, version, {1}},
+                    1,
+                    {{{1}, version.value, version.value + 1}}};
+    const Payload gradient = payload_with(gradient_of(work, {{0}, 0, 2}));
+    expect_ok(shard.handle(message_of(kSecond, kShard, version, Gradient{work.serial, gradient})));
+    record.updates.push_back({{version.value, version, {work.offer}, {{1}}}, {work}});
+    record.version = version + 1;
+  }
+
+  ServerShard shard;
+  Record record;
+};
+
+// With one old version, an update that would need another one waits for a reader.
+TEST(Servers, OldVersionsHaveALimit) {
+  Keeper keeper(1);
+  const Work first = keeper.open(0);
+  keeper.update();
+  keeper.tell();
+  EXPECT_EQ(keeper.shard.version().value, 1);
+  EXPECT_EQ(keeper.shard.kept_versions(), 1);
+  const Work second = keeper.open(1);
+  keeper.update();
+  keeper.tell();
+  EXPECT_EQ(keeper.shard.version().value, 1);
+  keeper.shard.take_messages();
+  expect_ok(keeper.shard.handle(message_of(kFirst, kShard, first.offer.version, Fetch{})));
+  const std::vector<Message> answers = keeper.shard.take_messages();
+  ASSERT_EQ(answers.size(), 1u);
+  EXPECT_EQ(answers.front().header.version.value, 0);
+  EXPECT_EQ(payload_of(answers.front()).count, 2 * kElementBytes);
+  keeper.record.open.front().read = true;
+  keeper.tell();
+  EXPECT_EQ(keeper.shard.version().value, 2);
+  EXPECT_EQ(keeper.shard.kept_versions(), 1);
+  expect_error(keeper.shard.handle(message_of(kFirst, kShard, {0}, Fetch{})),
+               "version 0, which is not kept any more");
+  expect_ok(keeper.shard.handle(message_of(kFirst, kShard, second.offer.version, Fetch{})));
+}
+
+TEST(Servers, GradientsOfAKeeperHaveALimit) {
+  Keeper keeper;
+  keeper.tell();
+  const Payload gradient = payload_with({1, 2});
+  for (int64_t serial = 1; serial <= 2 * kGradientsPerReplica; ++serial) {
+    expect_ok(keeper.shard.handle(message_of(kFirst, kShard, {}, Gradient{serial, gradient})));
+  }
+  const Status full = keeper.shard.handle(
+      message_of(kFirst, kShard, {}, Gradient{2 * kGradientsPerReplica + 1, gradient}));
+  ASSERT_FALSE(full.ok());
+  EXPECT_EQ(full.error().code, Code::Exhausted);
+  // One that is here already is confirmed again.
+  expect_ok(keeper.shard.handle(message_of(kFirst, kShard, {}, Gradient{1, gradient})));
+}
+
+TEST(Servers, AKeeperRefusesWhatDoesNotFit) {
+  Keeper keeper;
+  keeper.tell();
+  const Payload small = payload_with({1});
+  expect_error(keeper.shard.handle(message_of(kFirst, kShard, {}, Gradient{1, small})),
+               "expected a gradient of 8 bytes, found 4");
+  expect_error(keeper.shard.handle(message_of(kFirst, kShard, {}, Read{1})), "not for a keeper");
+  expect_error(keeper.shard.handle(message_of(kDecider, kShard, {1}, keeper.record)),
+               "expected a record of the decider");
+  // The gradient of a decided work that was computed with another version.
+  keeper.update();
+  const int64_t serial = keeper.record.last_serial + 1;
+  expect_ok(keeper.shard.handle(
+      message_of(kSecond, kShard, {0}, Gradient{serial, payload_with({1, 2})})));
+  const Work work{serial, {{1}, {1}, {1}, {1}}, 1, {{{1}, 1, 2}}};
+  keeper.record.last_serial = serial;
+  keeper.record.updates.push_back({{1, {1}, {work.offer}, {{1}}}, {work}});
+  keeper.record.version = {2};
+  expect_error(keeper.shard.handle(message_of(kDecider, kShard, {2}, keeper.record)),
+               "a gradient of version 0");
+  // Of an older epoch.
+  expect_ok(keeper.shard.handle(message_of(kFirst, kShard, {}, Fetch{}, 0)));
+  EXPECT_EQ(keeper.shard.refused(), 1);
+}
+
+TEST(Servers, APartRefusesWhatDoesNotFit) {
+  ReplicaPart part(kFirst, {0});
+  expect_ok(part.handle(message_of(kDecider, kFirst, {}, Enter{two_replicas()})));
+  const Work work{1, {{0}, {0}, {0}, {1}}, 1, {{{0}, 0, 1}}};
+  expect_error(part.handle(message_of(kDecider, kFirst, {1}, Assign{work, {}})),
+               "on version 0 in a message of version 1");
+  expect_ok(part.handle(message_of(kDecider, kFirst, {0}, Assign{work, {}})));
+  const Payload right = payload_with({1, 2});
+  expect_error(part.handle(message_of(kShard, kFirst, {1}, Parameters{right})), "not asked");
+  expect_error(part.handle(message_of(kStandby, kFirst, {0}, Parameters{right})), "not asked");
+  expect_error(part.handle(message_of(kShard, kFirst, {0}, Parameters{payload_with({1})})),
+               "got 4 bytes");
+  expect_error(part.offer(1, {right}), "expected one gradient of work 1");
+  expect_ok(part.handle(message_of(kShard, kFirst, {0}, Parameters{right})));
+  EXPECT_TRUE(part.is_ready());
+  expect_error(part.offer(1, {}), "for each of 1 ranges");
+  expect_ok(part.offer(7, {right}));  // of a work that it does not have any more
+  EXPECT_TRUE(part.is_ready());
+  part.take_messages();
+  expect_ok(part.offer(1, {right}));
+  EXPECT_EQ(part.take_messages().size(), 2u);  // to both keepers
+}
+
+// Whatever is given back is given out again, once.
+TEST(Servers, MicroBatchesAreGivenOutOnce) {
+  Random random(7);
+  std::vector<MicroRange> returned;
+  std::vector<Stream> streams(3);
+  std::vector<Work> open;
+  for (int step = 0; step < 2000; ++step) {
+    const bool gives_back = !open.empty() && (open.size() == 6 || random.below(2) == 0);
+    if (gives_back) {
+      const auto which = static_cast<size_t>(random.below(std::ssize(open)));
+      give_back(returned, open[which]);
+      open.erase(open.begin() + static_cast<int64_t>(which));
+    } else {
+      const auto replica = static_cast<int32_t>(random.below(3));
+      const Mass mass{1 + random.below(5)};
+      Work work;
+      work.micros = deal(returned, streams[static_cast<size_t>(replica)], {replica}, mass);
+      open.push_back(work);
+    }
+    std::map<std::pair<int32_t, int64_t>, int> seen;
+    int64_t given = 0;
+    const auto count = [&](const std::vector<MicroRange>& ranges) {
+      for (const MicroRange& range : ranges) {
+        for (int64_t i = range.begin; i < range.end; ++i) ++seen[{range.stream.value, i}];
+        given += range.end - range.begin;
+      }
+    };
+    count(returned);
+    for (const Work& work : open) count(work.micros);
+    int64_t fresh = 0;
+    for (const Stream& stream : streams) fresh += stream.fresh;
+    ASSERT_EQ(given, fresh);
+    ASSERT_EQ(std::ssize(seen), fresh);
+    ASSERT_LE(fresh, 6 * 5);  // never more than the works that there can be at once
+  }
+}
+
+}  // namespace
+}  // namespace tenuto::servers
