@@ -2,7 +2,9 @@
 
 #include <algorithm>
 #include <cmath>
+#include <utility>
 
+#include "base/check.h"
 #include "base/text.h"
 #include "sync/formed.h"
 #include "sync/heuristic.h"
@@ -36,10 +38,6 @@ std::vector<int32_t> counts_between(int32_t low, int32_t high) {
     counts.push_back(steps == 0 ? low : low + (high - low) * i / steps);
   }
   return counts;
-}
-
-double score_of(const SyncAlternative& of, int32_t replicas, double kappa) {
-  return of.measure.gradients_per_second * value_of_gradient(of.measure.mean_age, replicas, kappa);
 }
 
 // The drawn iterations, by replica: each number is hashed once for all candidates.
@@ -144,45 +142,64 @@ std::vector<SyncMode> sync_candidates(std::span<const IterationTime> times, int6
   return modes;
 }
 
-Result<SyncChoice> choose_by_look_ahead(const ChooseInput& input) {
-  if (const Status fault = check_input(input); !fault.ok()) return fault.error();
-  const auto replicas = static_cast<int32_t>(input.samples.size());
+std::vector<IterationTime> means_of(const std::vector<std::vector<IterationTime>>& samples) {
   std::vector<IterationTime> means;
-  for (const auto& of : input.samples) {
-    TimeSamples samples;
-    for (const IterationTime& time : of) samples.add(time);
-    means.push_back(samples.mean());
+  for (const auto& of : samples) {
+    TimeSamples own;
+    for (const IterationTime& time : of) own.add(time);
+    means.push_back(own.mean());
   }
-  std::vector<SyncMode> modes = sync_candidates(means, input.micros);
+  return means;
+}
+
+Result<std::vector<SyncMode>> modes_to_compare(const ChooseInput& input) {
+  if (const Status fault = check_input(input); !fault.ok()) return fault.error();
+  std::vector<SyncMode> modes = sync_candidates(means_of(input.samples), input.micros);
   if (!input.grace) {
     std::erase_if(modes, [](const SyncMode& of) { return of.kind == SyncKind::Grace; });
   }
   if (std::find(modes.begin(), modes.end(), input.current) == modes.end()) {
     modes.push_back(input.current);
   }
+  return modes;
+}
+
+double progress_of(const SyncMeasure& measure, int32_t replicas, double kappa) {
+  return measure.gradients_per_second * value_of_gradient(measure.mean_age, replicas, kappa);
+}
+
+SyncChoice choose_best(std::vector<SyncAlternative> alternatives, const SyncMode& current) {
+  SyncChoice choice;
+  choice.alternatives = std::move(alternatives);
+  std::stable_sort(choice.alternatives.begin(), choice.alternatives.end(),
+                   [](const auto& left, const auto& right) { return left.score > right.score; });
+  const SyncAlternative& best = choice.alternatives.front();
+  const auto held = std::find_if(choice.alternatives.begin(), choice.alternatives.end(),
+                                 [&](const SyncAlternative& one) { return one.mode == current; });
+  CHECK(held != choice.alternatives.end(), "the current mode among the alternatives");
+  const bool changes = best.score > kHysteresis * held->score;
+  choice.mode = changes ? best.mode : current;
+  choice.reason = reason_of(best, *held, changes);
+  return choice;
+}
+
+Result<SyncChoice> choose_by_look_ahead(const ChooseInput& input) {
+  const auto modes = modes_to_compare(input);
+  if (!modes.ok()) return modes.error();
+  const auto replicas = static_cast<int32_t>(input.samples.size());
   const std::vector<IterationTime> table = draw(times_of(input.samples, input.seed), replicas);
   const IterationTimes times = [&table](int32_t replica, int64_t iteration, Duration) {
     return table[static_cast<size_t>(replica * kDrawn + iteration % kDrawn)];
   };
-  SyncChoice choice;
-  for (const SyncMode& mode : modes) {
+  std::vector<SyncAlternative> alternatives;
+  for (const SyncMode& mode : modes.value()) {
     auto measure = simulate_sync({{mode, replicas, input.micros, {}, {}}, times, input.apply},
                                  {kWarmUpRounds * replicas, {}, kRounds * replicas, 0, {}});
     if (!measure.ok()) return measure.error();
-    SyncAlternative alternative{mode, std::move(measure).value(), 0};
-    alternative.score = score_of(alternative, replicas, input.kappa);
-    choice.alternatives.push_back(std::move(alternative));
+    const double score = progress_of(measure.value(), replicas, input.kappa);
+    alternatives.push_back({mode, std::move(measure).value(), score});
   }
-  std::stable_sort(choice.alternatives.begin(), choice.alternatives.end(),
-                   [](const auto& left, const auto& right) { return left.score > right.score; });
-  const SyncAlternative& best = choice.alternatives.front();
-  const auto current =
-      std::find_if(choice.alternatives.begin(), choice.alternatives.end(),
-                   [&](const SyncAlternative& one) { return one.mode == input.current; });
-  const bool changes = best.score > kHysteresis * current->score;
-  choice.mode = changes ? best.mode : input.current;
-  choice.reason = reason_of(best, *current, changes);
-  return choice;
+  return choose_best(std::move(alternatives), input.current);
 }
 
 }  // namespace tenuto

@@ -45,6 +45,7 @@ struct ChooseInput {
   double kappa = 0.3;
   SyncMode current;  // formed
   uint64_t seed = 0;
+  double noise = 0;  // the gradient noise scale in micro-batches; 0 = not known
   bool grace = true;  // candidates with a window of grace, too
 };
 
@@ -59,7 +60,7 @@ struct SyncAlternative {
 struct SyncChoice {
   SyncMode mode;
   std::string reason;                         // one sentence
-  std::vector<SyncAlternative> alternatives;  // best first; the current mode is one of them
+  std::vector<SyncAlternative> alternatives;  // those that were compared, best first
 };
 
 // The mode with which a run begins: half of the replicas with grace. It is as fast as synchronous
@@ -69,11 +70,27 @@ SyncMode first_mode(std::span<const IterationTime> times);
 // The candidates for replicas with these mean times; all are formed.
 std::vector<SyncMode> sync_candidates(std::span<const IterationTime> times, int64_t micros);
 
+// The mean iteration of each replica, of its last kKeptSamples ones.
+std::vector<IterationTime> means_of(const std::vector<std::vector<IterationTime>>& samples);
+
+// The candidates for these replicas, and the current mode if it is none of them.
+//
+// Errors: Invalid/Call  no replica; one without samples; a kappa below 0
+Result<std::vector<SyncMode>> modes_to_compare(const ChooseInput& input);
+
+// Gradients of age zero per second: what a mode with this measure makes.
+double progress_of(const SyncMeasure& measure, int32_t replicas, double kappa);
+
+// Sorts the alternatives by score, and keeps the current mode unless another is better by
+// kHysteresis.
+//
+// Requires: the current mode among the alternatives
+SyncChoice choose_best(std::vector<SyncAlternative> alternatives, const SyncMode& current);
+
 // Simulates the current mode and all candidates, and keeps the current one unless another is better
 // by kHysteresis.
 //
-// Errors: Invalid/Call  no replica; one without samples; a current mode that the rule does not
-//         accept; a kappa below 0
+// Errors: those of modes_to_compare; Invalid/Call  a current mode that the rule does not accept
 // Cost:   candidates x 180 W offers, and 256 W draws
 Result<SyncChoice> choose_by_look_ahead(const ChooseInput& input);
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/text.h"
+#include "sync/progress.h"
 
 namespace tenuto {
 
@@ -38,6 +39,24 @@ double published_interval(std::span<const IterationTime> times, int32_t count) {
   const double one = 1 / rate, spread = all.back() - all.front();
   const double place = all[static_cast<size_t>(count) - 1] - all.front();
   return spread <= 0 ? (count == 1 ? one : all.back()) : one + (all.back() - one) * place / spread;
+}
+
+std::optional<SyncMeasure> published_promise(const SyncMode& mode,
+                                             std::span<const IterationTime> times) {
+  const auto replicas = static_cast<int32_t>(times.size());
+  int32_t count = mode.count;
+  if (mode.kind == SyncKind::Synchronous) count = replicas;
+  if (mode.kind == SyncKind::Asynchronous) count = 1;
+  const bool known = mode.kind == SyncKind::Count || mode.kind == SyncKind::Synchronous ||
+                     mode.kind == SyncKind::Asynchronous;
+  if (!known || mode.bound || mode.local_steps > 1) return {};
+  const double interval = published_interval(times, count) / 1000;
+  if (!(interval > 0)) return {};
+  SyncMeasure promise;
+  promise.updates_per_second = 1 / interval;
+  promise.gradients_per_second = count / interval;
+  promise.mean_age = age_of_count(replicas, count);
+  return promise;
 }
 
 double relative_updates(double noise, double batch, int32_t count) {

@@ -8,6 +8,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -15,6 +16,7 @@
 #include "base/result.h"
 #include "ir/sync_mode.h"
 #include "sync/scenario.h"
+#include "sync/simulator.h"
 
 namespace tenuto {
 
@@ -26,6 +28,11 @@ std::vector<ReplicaId> stragglers(std::span<const IterationTime> times);
 
 // The predicted milliseconds between two updates of the mode x:`count`.
 double published_interval(std::span<const IterationTime> times, int32_t count);
+
+// Gradients and updates per second that the formula promises for synchronous, asynchronous or x:K,
+// and the age that gradients have then, of which the formula says nothing. None for other modes.
+std::optional<SyncMeasure> published_promise(const SyncMode& mode,
+                                             std::span<const IterationTime> times);
 
 // The relative number of updates of `count` gradients for the same progress.
 //

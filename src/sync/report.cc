@@ -6,7 +6,6 @@
 #include "base/random.h"
 #include "base/text.h"
 #include "sync/formed.h"
-#include "sync/progress.h"
 
 namespace tenuto {
 
@@ -131,8 +130,7 @@ Result<SyncReport> answer(const SyncQuestion& question) {
   if (!measure.ok()) return measure.error();
   report.measure = std::move(measure).value();
   report.target_gradients = question.target_gradients;
-  const double rate = report.measure.gradients_per_second *
-                      value_of_gradient(report.measure.mean_age, question.replicas, question.kappa);
+  const double rate = progress_of(report.measure, question.replicas, question.kappa);
   report.target_seconds = rate > 0 ? question.target_gradients / rate : 0;
   return report;
 }
