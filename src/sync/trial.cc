@@ -6,11 +6,9 @@
 
 #include "base/text.h"
 #include "sync/baseline_modes.h"
-#include "sync/choose.h"
+#include "sync/chooser.h"
 #include "sync/formed.h"
 #include "sync/gradient_code.h"
-#include "sync/heuristic.h"
-#include "sync/progress.h"
 #include "sync/trial_model.h"
 #include "sync/trial_step.h"
 
@@ -58,29 +56,6 @@ MethodSetting method_of(const TrialSetting& setting) {
   return method;
 }
 
-// The mode with which a trial begins. Nothing is known then: choosers are told of replicas that are
-// all equally fast.
-Result<SyncMode> first_mode_of(const TrialSetting& setting) {
-  const std::vector<IterationTime> equal(static_cast<size_t>(setting.scenario.replicas),
-                                         setting.scenario.base);
-  SyncMode mode;
-  switch (setting.policy) {
-    case SyncPolicy::Fixed:
-      return form(setting.mode, mean_times(setting.scenario, setting.seed), setting.batch);
-    case SyncPolicy::LookAhead:
-      if (setting.grace) return first_mode(equal);
-      break;
-    case SyncPolicy::Balanced:
-      mode.kind = SyncKind::Rebalanced;
-      return form(mode, equal, setting.batch);
-    case SyncPolicy::Switched:
-      return mode_by_switch({setting.synchronous_share, 0, equal});
-    case SyncPolicy::Published:
-      break;
-  }
-  return mode;
-}
-
 // Whether what the baselines need makes sense.
 Status check_baseline(const TrialSetting& setting) {
   const double share = setting.synchronous_share;
@@ -106,15 +81,22 @@ Status check_baseline(const TrialSetting& setting) {
   return check(mode, replicas);
 }
 
-// The mean of each replica's samples.
-std::vector<IterationTime> means_of(const std::vector<std::vector<IterationTime>>& samples) {
-  std::vector<IterationTime> means;
-  for (const auto& of : samples) {
-    TimeSamples own;
-    for (const IterationTime& time : of) own.add(time);
-    means.push_back(own.mean());
+// Nobody for a fixed mode and for baselines that choose the mode by a rule of their own. Requires:
+// a model for the learned chooser
+std::unique_ptr<Chooser> chooser_of(const TrialSetting& setting) {
+  switch (setting.policy) {
+    case SyncPolicy::LookAhead:
+      return look_ahead_chooser();
+    case SyncPolicy::Published:
+      return published_chooser();
+    case SyncPolicy::Learned:
+      return learned_chooser(*setting.chooser);
+    case SyncPolicy::Fixed:
+    case SyncPolicy::Balanced:
+    case SyncPolicy::Switched:
+      break;
   }
-  return means;
+  return nullptr;
 }
 
 // Estimates the gradient noise scale from the gradients of single replicas and of their mean.
@@ -151,14 +133,15 @@ class Trial {
         step_(step_of_offers(setting), parameters_.size()),
         samples_(static_cast<size_t>(setting.scenario.replicas)),
         under_way_(samples_.size()),
-        method_(make_method(method_of(setting), model_)) {
+        method_(make_method(method_of(setting), model_)),
+        chooser_(chooser_of(setting)) {
     if (local_steps_of(setting) == 1) return;
     local_.assign(samples_.size(), TrialStep(step_of_gradients(setting), parameters_.size()));
   }
 
   Result<TrialResult> run() {
     const SyncScenario& scenario = setting_.scenario;
-    const auto first = first_mode_of(setting_);
+    const auto first = first_mode();
     if (!first.ok()) return first.error();
     SyncHooks hooks;
     hooks.begun = [this](const Release& release, const IterationTime& time) {
@@ -299,39 +282,59 @@ class Trial {
   }
 
   void decide(SyncSimulator& simulator) {
-    const auto wanted = chosen(heard(simulator.now()), simulator.rule().mode());
+    const auto wanted = chosen(simulator.now(), simulator.rule().mode());
     if (!wanted.ok() || wanted.value() == simulator.rule().mode()) return;
     if (simulator.change(wanted.value()).ok()) ++result_.changes;
   }
 
-  // The mode from now on, by the policy.
-  Result<SyncMode> chosen(const std::vector<std::vector<IterationTime>>& samples,
-                          const SyncMode& current) {
+  // The mode with which the trial begins. Nothing is known then: who chooses is told of replicas
+  // that are all equally fast.
+  Result<SyncMode> first_mode() const {
+    const std::vector<IterationTime> equal(samples_.size(), setting_.scenario.base);
+    SyncMode mode;
     switch (setting_.policy) {
       case SyncPolicy::Fixed:
-        break;
-      case SyncPolicy::LookAhead: {
-        const auto choice =
-            choose_by_look_ahead({samples, setting_.scenario.apply, setting_.batch, setting_.kappa,
-                                  current, setting_.seed, setting_.grace});
-        if (!choice.ok()) return choice.error();
-        return choice.value().mode;
-      }
-      case SyncPolicy::Published: {
-        const std::vector<IterationTime> means = means_of(samples);
-        const std::vector<ReplicaId> slow = stragglers(means);
-        if (slow == stragglers_) break;
-        stragglers_ = slow;
-        return choose_by_heuristic({means, noise_.samples(), static_cast<double>(setting_.batch)});
-      }
+        return form(setting_.mode, mean_times(setting_.scenario, setting_.seed), setting_.batch);
       case SyncPolicy::Balanced:
-        return mode_by_speed(samples, setting_.batch);
-      case SyncPolicy::Switched: {
-        const double done = share_of(full_mass_, {setting_.batch}) / setting_.planned;
-        return mode_by_switch({setting_.synchronous_share, done, means_of(samples)});
-      }
+        mode.kind = SyncKind::Rebalanced;
+        return form(mode, equal, setting_.batch);
+      case SyncPolicy::Switched:
+        return mode_by_switch({setting_.synchronous_share, 0, equal});
+      case SyncPolicy::LookAhead:
+      case SyncPolicy::Published:
+      case SyncPolicy::Learned:
+        break;
     }
-    return current;
+    if (setting_.grace) mode = chooser_->first(equal);
+    return mode;
+  }
+
+  // The mode from now on, by the policy, which is not Fixed.
+  Result<SyncMode> chosen(Duration now, const SyncMode& current) {
+    const std::vector<std::vector<IterationTime>> samples = heard(now);
+    if (setting_.policy == SyncPolicy::Balanced) return mode_by_speed(samples, setting_.batch);
+    if (setting_.policy == SyncPolicy::Switched) {
+      const double done = share_of(full_mass_, {setting_.batch}) / setting_.planned;
+      return mode_by_switch({setting_.synchronous_share, done, means_of(samples)});
+    }
+    const double seconds = to_milliseconds(now - decided_at_) / 1000;
+    const double rate = share_of(applied_mass_ - decided_mass_, {setting_.batch}) / seconds;
+    if (rate > 0) chooser_->achieved(rate);
+    decided_at_ = now;
+    decided_mass_ = applied_mass_;
+    ChooseInput input;
+    input.samples = samples;
+    input.apply = setting_.scenario.apply;
+    input.micros = setting_.batch;
+    input.kappa = setting_.kappa;
+    input.current = current;
+    input.seed = setting_.seed;
+    // A micro-batch is one sample here, and so is the unit of the noise.
+    input.noise = noise_.samples();
+    input.grace = setting_.grace;
+    const auto choice = chooser_->choose(input);
+    if (!choice.ok()) return choice.error();
+    return choice.value().mode;
   }
 
   const TrialSetting& setting_;
@@ -344,8 +347,10 @@ class Trial {
   std::unique_ptr<TrialMethod> method_;
   SyncSimulator* simulator_ = nullptr;  // while run() is active
   NoiseScale noise_;
-  std::vector<ReplicaId> stragglers_;
+  std::unique_ptr<Chooser> chooser_;  // of LookAhead, Published, Learned
   Duration next_evaluation_{}, next_decision_ = kDecisionEvery;
+  Duration decided_at_{};  // the last decision, and what was applied until then
+  Mass decided_mass_;
   int good_ = 0;
   Mass applied_mass_, full_mass_;  // full_mass_: in updates that have the full mass
   TrialResult result_;
@@ -387,6 +392,15 @@ Result<TrialResult> run_trial(const TrialSetting& setting) {
     return invalid(cat("a trial needs 1 to ", kMost, " replicas, found ", replicas));
   }
   if (const Status fault = check_baseline(setting); !fault.ok()) return fault.error();
+  if (setting.policy == SyncPolicy::Learned) {
+    if (!setting.chooser) return invalid("a trial of the learned chooser needs one, found none");
+    if (setting.chooser->replicas != replicas) {
+      return invalid(cat("a trial of ", replicas,
+                         " replicas needs a chooser for as many, found one "
+                         "for ",
+                         setting.chooser->replicas));
+    }
+  }
   return Trial(setting).run();
 }
 

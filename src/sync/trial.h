@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "base/result.h"
+#include "sync/chooser_model.h"
 #include "sync/simulator.h"
 #include "sync/trial_method.h"
 
@@ -20,8 +21,9 @@ namespace tenuto {
 // Who says which mode is in force.
 enum class SyncPolicy : uint8_t {
   Fixed,      // TrialSetting::mode all the time
-  LookAhead,  // choose_by_look_ahead every second, beginning with first_mode
-  Published,  // choose_by_heuristic whenever the set of stragglers has changed
+  LookAhead,  // look_ahead_chooser, every second as all choosers (sync/chooser.h)
+  Published,  // published_chooser
+  Learned,    // learned_chooser with TrialSetting::chooser
   Balanced,   // mode_by_speed whenever an iteration has ended, beginning with equal shares
   Switched,   // mode_by_switch every second, with TrialSetting::synchronous_share
 };
@@ -42,7 +44,8 @@ struct TrialSetting {
   double target = 0.94;  // test accuracy, on two evaluations in succession
   Duration evaluation = from_milliseconds(250);  // between two of them
   Duration limit = from_milliseconds(90'000);    // the trial ends without reaching the target
-  double kappa = 0.3;                            // LookAhead
+  double kappa = 0.3;                            // of all choosers
+  std::optional<ChooserModel> chooser;           // Learned
   bool grace = true;  // LookAhead: it may choose modes with a window of grace
   // Switched: gradients that the run is expected to take, and the part of them, from 0 to 1, that
   // shall be in synchronous updates.
@@ -62,9 +65,9 @@ struct TrialResult {
 // The mean iterations of the scenario's replicas over its phases and many draws.
 std::vector<IterationTime> mean_times(const SyncScenario& scenario, uint64_t seed);
 
-// Errors: those of form and UpdateRule::make; Invalid/Call  a batch, a rate, a number of
-//         replicas or of local steps, a share or a plan out of range; a method that does not fit
-//         the mode
+// Errors: those of form and UpdateRule::make; Invalid/Call  a batch, a rate, a number of replicas
+//         or of local steps, a share or a plan out of range; a method that does not fit the mode;
+//         Learned without a chooser, or with one for another number of replicas
 Result<TrialResult> run_trial(const TrialSetting& setting);
 
 }  // namespace tenuto
