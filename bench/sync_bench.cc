@@ -1,8 +1,8 @@
 // Sync modes on the virtual clock: how long until a small network reaches an accuracy, for every
-// fixed mode, published systems, the published heuristic and the look-ahead, over the scenarios of
-// sync/scenario.h. All modes have the same seeds: data, first parameters and the luck of every
-// iteration. So each is compared with the best fixed one seed by seed, and s.e. is the standard
-// error of that ratio.
+// fixed mode, published systems, the published heuristic, the look-ahead and the learned chooser,
+// over the scenarios of sync/scenario.h. All modes have the same seeds: data, first parameters and
+// the luck of every iteration. So each is compared with the best fixed one seed by seed, and s.e.
+// is the standard error of that ratio.
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <chrono>
@@ -16,6 +16,7 @@
 #include "base/clock.h"
 #include "base/quantile.h"
 #include "base/text.h"
+#include "bench/chooser_tables.h"
 #include "bench/jobs_tables.h"
 #include "bench/predict_tables.h"
 #include "sync/baselines.h"
@@ -35,9 +36,10 @@ struct Asked {
   std::string optimizer;  // empty = the scenario's
   std::optional<double> rate;
   double kappa = 0.3, clip = 0;
-  bool json = false, predictors = false;
-  PredictorQuestion question;  // with predictors
-  int32_t jobs = 0;            // above 0: jobs that share a host, instead of modes
+  bool json = false, predictors = false, choosers = false;
+  PredictorQuestion question;          // with predictors
+  std::string chooser, write_chooser;  // chooser files
+  int32_t jobs = 0;                    // above 0: jobs that share a host, instead of modes
 };
 
 constexpr uint64_t kFirstSeed = 100;
@@ -74,12 +76,18 @@ struct Cell {
   }
 };
 
-[[noreturn]] void stop(const Error& error) {
+// These are modes here, too.
+bool is_chooser(const std::string& mode) {
+  return mode == "look-ahead" || mode == "heuristic" || mode == "learned";
+}
+
+// Ends the program: the sentence says why.
+[[noreturn]] void fail(const Error& error) {
   std::fprintf(stderr, "sync_bench: %s\n", error.message.c_str());
   std::exit(2);
 }
 
-// One scenario under one mode; baselines, "look-ahead" and "heuristic" are modes, too.
+// One scenario under one mode.
 Cell measure(const Asked& asked, const SyncScenario& scenario, const std::string& mode) {
   Cell cell;
   for (int i = 0; i < asked.seeds; ++i) {
@@ -94,15 +102,20 @@ Cell measure(const Asked& asked, const SyncScenario& scenario, const std::string
       setting.policy = SyncPolicy::LookAhead;
     } else if (mode == "heuristic") {
       setting.policy = SyncPolicy::Published;
+    } else if (mode == "learned") {
+      auto chooser = chooser_for(scenario.replicas, asked.chooser);
+      if (!chooser.ok()) fail(chooser.error());
+      setting.policy = SyncPolicy::Learned;
+      setting.chooser = std::move(chooser).value();
     } else if (is_baseline(mode)) {
-      if (const Status set = set_baseline(mode, setting); !set.ok()) stop(set.error());
+      if (const Status set = set_baseline(mode, setting); !set.ok()) fail(set.error());
     } else {
       const auto read = sync_mode_from_text(fitted(mode, scenario));
-      if (!read.ok()) stop(read.error());
+      if (!read.ok()) fail(read.error());
       setting.mode = read.value();
     }
     const auto result = run_trial(setting);
-    if (!result.ok()) stop(result.error());
+    if (!result.ok()) fail(result.error());
     const TrialResult& of = result.value();
     cell.seconds.push_back(to_milliseconds(of.reached.value_or(setting.limit)) / 1000);
     cell.missed += !of.reached;
@@ -143,8 +156,7 @@ const std::vector<double>* best_of(const std::vector<std::string>& modes,
                                    const std::vector<Cell>& cells) {
   const Cell* best = nullptr;
   for (size_t i = 0; i < cells.size(); ++i) {
-    const bool is_fixed =
-        modes[i] != "look-ahead" && modes[i] != "heuristic" && !is_baseline(modes[i]);
+    const bool is_fixed = !is_chooser(modes[i]) && !is_baseline(modes[i]);
     if (is_fixed && (best == nullptr || cells[i].mean() < best->mean())) best = &cells[i];
   }
   return best == nullptr ? nullptr : &best->seconds;
@@ -172,7 +184,7 @@ void print_row(const std::string& name, const std::vector<std::string>& modes,
 
 // The program's exit status.
 int ended(const Status& printed) {
-  if (!printed.ok()) stop(printed.error());
+  if (!printed.ok()) fail(printed.error());
   return 0;
 }
 
@@ -194,19 +206,37 @@ int run_jobs(const Asked& asked) {
   return ended(print_jobs(question));
 }
 
+int run_choosers(const Asked& asked) {
+  return ended(print_choosers({asked.scenarios, asked.first_seed.value_or(kFirstSeed), asked.seeds,
+                               asked.kappa, asked.chooser, asked.write_chooser}));
+}
+
+bool is_wanted(const Asked& asked, const SyncScenario& scenario) {
+  return asked.scenarios.empty() || std::find(asked.scenarios.begin(), asked.scenarios.end(),
+                                              scenario.name) != asked.scenarios.end();
+}
+
+// A chooser file that does not fit is refused before the first trial.
+void check_chooser(const Asked& asked) {
+  if (asked.chooser.empty()) return;
+  for (const SyncScenario& scenario : sync_scenarios()) {
+    if (!is_wanted(asked, scenario)) continue;
+    const auto chooser = chooser_for(scenario.replicas, asked.chooser);
+    if (!chooser.ok()) fail(chooser.error());
+  }
+}
+
 int run(const Asked& asked) {
+  check_chooser(asked);
   std::vector<std::string> modes = asked.modes;
   if (modes.empty()) {
     modes = fixed_modes();
     modes.insert(modes.end(), usual_baselines().begin(), usual_baselines().end());
-    modes.insert(modes.end(), {"heuristic", "look-ahead"});
+    modes.insert(modes.end(), {"heuristic", "look-ahead", "learned"});
   }
   nlohmann::ordered_json tree = nlohmann::ordered_json::array();
   for (const SyncScenario& scenario : sync_scenarios()) {
-    const bool wanted = asked.scenarios.empty() ||
-                        std::find(asked.scenarios.begin(), asked.scenarios.end(), scenario.name) !=
-                            asked.scenarios.end();
-    if (!wanted) continue;
+    if (!is_wanted(asked, scenario)) continue;
     std::vector<Cell> cells;
     for (const std::string& mode : modes) {
       cells.push_back(measure(asked, scenario, mode));
@@ -250,10 +280,11 @@ int main(int count, char** words) {
                    ? tenuto::cat("there is no scenario '", name, "'")
                    : std::string();
       });
-  app.add_option("--mode", asked.modes,
-                 "only these modes, for 8 replicas, and baselines, look-ahead, heuristic (all)")
+  app.add_option(
+         "--mode", asked.modes,
+         "only these modes, for 8 replicas, and baselines, look-ahead, heuristic, learned (all)")
       ->delimiter(';');
-  app.add_option("--kappa", asked.kappa, "of the look-ahead (0.3)");
+  app.add_option("--kappa", asked.kappa, "of the choosers (0.3)");
   app.add_option("--optimizer", asked.optimizer, "sgd, momentum, nesterov or adamw (sgd)")
       ->check([](const std::string& name) {
         return tenuto::find_trial_optimizer(name)
@@ -287,7 +318,19 @@ int main(int count, char** words) {
       ->needs(predictors);
   app.add_option("--record", asked.question.record, "writes the last recording to this file")
       ->needs(predictors);
+  CLI::Option* choosers = app.add_flag("--choosers", asked.choosers,
+                                       "errors of choosers on recorded decisions instead of modes");
+  choosers->excludes(json)->excludes(predictors)->excludes(jobs);
+  for (const char* of_modes : {"--mode", "--optimizer", "--rate", "--clip"}) {
+    choosers->excludes(app.get_option(of_modes));
+  }
+  app.add_option("--chooser", asked.chooser, "chooser file of the learned one (it is trained)")
+      ->excludes(predictors)
+      ->excludes(jobs);
+  app.add_option("--write-chooser", asked.write_chooser, "writes the chooser to this file")
+      ->needs(choosers);
   CLI11_PARSE(app, count, words);
   if (asked.predictors) return tenuto::run_predictors(asked);
+  if (asked.choosers) return tenuto::run_choosers(asked);
   return asked.jobs > 0 ? tenuto::run_jobs(asked) : tenuto::run(asked);
 }
