@@ -239,5 +239,28 @@ TEST(ChooserFile, RefusesBadText) {
   refused(to_text(written_model()) + "more\n", "f: expected 19 lines, found 20");
 }
 
+// A text with one changed byte is refused with its place, or is a model that is read back.
+TEST(ChooserFile, AnyTextIsReadOrRefused) {
+  Random random(5);
+  const std::string good = to_text(written_model());
+  int read = 0;
+  for (int round = 0; round < 2000; ++round) {
+    std::string text = good;
+    const int64_t place = random.below(std::ssize(text));
+    const int64_t byte = random.below(256);
+    text[static_cast<size_t>(place)] = static_cast<char>(byte);
+    const auto model = chooser_from_text(text, "f", 8);
+    if (!model.ok()) {
+      EXPECT_EQ(model.error().message.substr(0, 2), "f:");
+      continue;
+    }
+    ++read;
+    const auto again = chooser_from_text(to_text(model.value()), "f", 8);
+    ASSERT_TRUE(again.ok()) << again.error().message;
+    EXPECT_EQ(again.value(), model.value());
+  }
+  EXPECT_GT(read, 0);
+}
+
 }  // namespace
 }  // namespace tenuto
