@@ -5,6 +5,9 @@
 
 #include <algorithm>
 #include <cmath>
+#include <span>
+#include <utility>
+#include <vector>
 
 #include "base/random.h"
 #include "base/text.h"
@@ -26,27 +29,6 @@ std::vector<DecisionRecord> drawn(int32_t replicas, uint64_t first_seed, int cou
     }
   }
   return records;
-}
-
-const std::vector<DecisionRecord>& training() {
-  static const std::vector<DecisionRecord> records = drawn(8, 1000, 32);
-  return records;
-}
-
-const std::vector<DecisionRecord>& held_out() {
-  static const std::vector<DecisionRecord> records = drawn(8, 2000, 20);
-  return records;
-}
-
-const ChooserModel& trained() {
-  static const ChooserModel model = train_chooser(training(), held_out());
-  return model;
-}
-
-ChooserErrors errors_of(const std::string& name, const Choose& choose) {
-  const auto errors = chooser_errors(name, choose, held_out());
-  EXPECT_TRUE(errors.ok()) << errors.error().message;
-  return errors.value();
 }
 
 // Iterations that take 80 and 120 ms in turn: half of the replicas is slow in each round, and none
@@ -72,6 +54,16 @@ ChooserModel plain_model(const Gain& held_out_gain) {
   ChooserModel model;
   model.replicas = 8;
   model.held_out = held_out_gain;
+  return model;
+}
+
+ChooserModel random_model(uint64_t seed) {
+  Random random(seed);
+  ChooserModel model = plain_model({});
+  for (KindWeights& kind : model.kinds) {
+    for (double& weight : kind.rate) weight = 0.2 * (random.uniform() - 0.5);
+    for (double& weight : kind.age) weight = 0.2 * (random.uniform() - 0.5);
+  }
   return model;
 }
 
@@ -122,33 +114,46 @@ TEST(DecisionRecord, GoesOnWhereTheSamplesEnd) {
 }
 
 TEST(ChooserModel, TrainingIsAFunctionOfItsArguments) {
-  EXPECT_EQ(train_chooser(training(), held_out()), trained());
-  const auto fewer = std::span(training()).first(20);
-  EXPECT_NE(train_chooser(fewer, held_out()).kinds, trained().kinds);
-  EXPECT_EQ(trained().replicas, 8);
-  EXPECT_LE(trained().held_out.outcomes, std::ssize(held_out()));
+  const std::vector<DecisionRecord> training = drawn(4, 1000, 8), held_out = drawn(4, 2000, 4);
+  const ChooserModel model = train_chooser(training, held_out);
+  EXPECT_EQ(train_chooser(training, held_out), model);
+  EXPECT_NE(train_chooser(std::span(training).first(6), held_out).kinds, model.kinds);
+  EXPECT_EQ(train_chooser(training, {}).kinds, model.kinds);
+  EXPECT_EQ(train_chooser(training, {}).held_out, Gain{});
+  EXPECT_EQ(model.replicas, 4);
+  EXPECT_EQ(model.held_out.outcomes, 4);
 }
 
 // On clusters that it was not trained on, the model is less wrong than a constant, and than the
 // heuristic on the modes which that knows; so it is surely better.
 TEST(ChooserModel, AConstantLoses) {
-  const ChooserErrors constant = errors_of("constant", constant_chooser(training()));
-  const ChooserErrors heuristic = errors_of("heuristic", choose_as_published);
-  const ChooserErrors learned = errors_of(
-      "learned", [](const ChooseInput& input) { return choose_by_model(trained(), input); });
+  const std::vector<DecisionRecord> training = drawn(8, 1000, 36), held_out = drawn(8, 2000, 24);
+  const ChooserModel model = train_chooser(training, held_out);
+  std::vector<ChooserErrors> all;
+  const auto add = [&](const std::string& name, const Choose& choose) {
+    auto errors = chooser_errors(name, choose, held_out);
+    ASSERT_TRUE(errors.ok()) << errors.error().message;
+    all.push_back(std::move(errors).value());
+  };
+  add("constant", constant_chooser(training));
+  add("heuristic", choose_as_published);
+  add("learned", [&](const ChooseInput& input) { return choose_by_model(model, input); });
+  ASSERT_EQ(all.size(), 3u);
+  const ChooserErrors &constant = all[0], &heuristic = all[1], &learned = all[2];
   EXPECT_EQ(learned.promises, constant.promises);
-  EXPECT_LT(learned.error, constant.error) << chooser_table({constant, heuristic, learned});
+  EXPECT_LT(learned.error, constant.error) << chooser_table(all);
   const auto mean = [](const ChooserErrors& of) {
     return of.known_error / static_cast<double>(of.known_promises);
   };
-  EXPECT_LT(mean(learned), mean(heuristic)) << chooser_table({constant, heuristic, learned});
-  EXPECT_TRUE(surely_above_zero(trained().held_out)) << to_text(trained());
+  EXPECT_LT(mean(learned), mean(heuristic)) << chooser_table(all);
+  EXPECT_TRUE(surely_above_zero(model.held_out)) << to_text(model);
 }
 
 // Eight times longer times make an eighth of the rate, and gradients of the same age.
 TEST(ChooserModel, ScalesWithTheTimes) {
   for (uint64_t seed = 0; seed < 20; ++seed) {
     Random random(seed);
+    const ChooserModel model = random_model(seed);
     ChooseInput fast, slow;
     for (int32_t replica = 0; replica < 8; ++replica) {
       const double ms = 50 + 200 * random.uniform();
@@ -163,8 +168,8 @@ TEST(ChooserModel, ScalesWithTheTimes) {
     ASSERT_TRUE(modes.ok() && longer.ok());
     ASSERT_EQ(modes.value().size(), longer.value().size());
     for (size_t i = 0; i < modes.value().size(); ++i) {
-      const SyncMeasure one = promise_of(trained(), fast, modes.value()[i]);
-      const SyncMeasure eight = promise_of(trained(), slow, longer.value()[i]);
+      const SyncMeasure one = promise_of(model, fast, modes.value()[i]);
+      const SyncMeasure eight = promise_of(model, slow, longer.value()[i]);
       const double rate = one.gradients_per_second;
       EXPECT_NEAR(eight.gradients_per_second, rate / 8, 1e-5 * rate);
       EXPECT_NEAR(eight.mean_age, one.mean_age, 1e-5);
@@ -319,7 +324,7 @@ TEST(ChooserErrors, Table) {
 
 // A chooser that promises twice of what each mode then achieves, and takes the worst one.
 TEST(ChooserErrors, ByHand) {
-  const std::span<const DecisionRecord> one = std::span(training()).first(1);
+  const std::vector<DecisionRecord> one = drawn(4, 1000, 1);
   const DecisionRecord& record = one.front();
   const Choose choose = [&](const ChooseInput&) -> Result<SyncChoice> {
     SyncChoice choice;
@@ -346,7 +351,7 @@ TEST(Chooser, LearnedTrainsInATrial) {
   TrialSetting setting;
   setting.scenario = *find_sync_scenario("slow-link");
   setting.policy = SyncPolicy::Learned;
-  setting.chooser = trained();
+  setting.chooser = plain_model(kSure);
   const auto learned = run_trial(setting);
   ASSERT_TRUE(learned.ok()) << learned.error().message;
   ASSERT_TRUE(learned.value().reached);
