@@ -97,9 +97,9 @@ TEST(DecisionRecord, HasWhatEachModeAchieved) {
   }
 }
 
-// The run after a decision goes on with the iterations that follow those of the samples: with times
-// that count up, a replica's next iteration is the next number.
-TEST(DecisionRecord, GoesOnWhereTheSamplesEnd) {
+// Samples are from before the moment of a decision, and the run after it goes on from there:
+// replica 0 is slow from 5 s on.
+TEST(DecisionRecord, GoesOnAtItsMoment) {
   SyncScenario scenario = *find_sync_scenario("none");
   scenario.replicas = 2;
   scenario.phases = {{from_milliseconds(5000), {}}, {from_milliseconds(600'000), {{0, 1, 31}}}};
