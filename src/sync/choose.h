@@ -45,7 +45,7 @@ struct ChooseInput {
   double kappa = 0.3;
   SyncMode current;  // formed
   uint64_t seed = 0;
-  double noise = 0;  // the gradient noise scale in micro-batches; 0 = not known
+  double noise = 0;   // the gradient noise scale in micro-batches; 0 = not known
   bool grace = true;  // candidates with a window of grace, too
 };
 
