@@ -40,20 +40,51 @@ function(tenuto_count target)
   endif()
 endfunction()
 
-# tenuto_headers(NAME TARGET...) makes the precompiled headers NAME for what links to these targets.
+# tenuto_headers(NAME TARGET... [HEADERS <header> ...]) makes the precompiled headers NAME for what
+# links to these targets: some of the standard library, and HEADERS.
 # A compiler's time goes into reading the same headers again: tests and sanitized builds read them
 # once. Otherwise they are read for every file, which so has to include what it needs.
 function(tenuto_headers name)
+  cmake_parse_arguments(arg "" "" "HEADERS" ${ARGN})
+  set(headers <algorithm> <chrono> <functional> <map> <memory> <optional> <set> <sstream> <string>
+              <string_view> <thread> <variant> <vector> ${arg_HEADERS})
   set(source ${PROJECT_BINARY_DIR}/generated/headers.cc)
   if(NOT EXISTS ${source})
     file(WRITE ${source} "// For the precompiled headers alone.\n")
   endif()
   add_library(${name} OBJECT EXCLUDE_FROM_ALL ${source})
-  target_link_libraries(${name} PRIVATE tenuto_options ${ARGN})
-  target_precompile_headers(${name} PRIVATE
-    <algorithm> <chrono> <functional> <map> <memory> <optional> <set> <sstream> <string>
-    <string_view> <thread> <variant> <vector>)
+  target_link_libraries(${name} PRIVATE tenuto_options ${arg_UNPARSED_ARGUMENTS})
+  target_precompile_headers(${name} PRIVATE ${headers})
+  if(CMAKE_CXX_COMPILER_ID STREQUAL "Clang")
+    tenuto_sum_headers(${name} ${headers})
+  endif()
 endfunction()
+
+# What clang precompiles contains times and paths, so ccache would never find what another clone has
+# compiled with it. With CCACHE_PCH_EXTSUM it compares this file instead: the sum of all that the
+# headers include. If one of these changes, it is made anew.
+function(tenuto_sum_headers name)
+  list(TRANSFORM ARGN PREPEND "#include ")
+  list(JOIN ARGN "\n" text)
+  set(source ${PROJECT_BINARY_DIR}/generated/${name}.cc)
+  file(WRITE ${source} "${text}\n")
+  execute_process(COMMAND ${CMAKE_CXX_COMPILER} -std=c++20 -M ${source}
+                  OUTPUT_VARIABLE rule COMMAND_ERROR_IS_FATAL ANY)
+  string(REGEX MATCHALL "/[^ \\\n]+" files "${rule}")
+  list(REMOVE_ITEM files ${source})
+  set(sums ${name} ${CMAKE_CXX_COMPILER_VERSION})
+  foreach(file IN LISTS files)
+    file(SHA256 ${file} sum)
+    list(APPEND sums ${sum})
+  endforeach()
+  string(SHA256 sum "${sums}")
+  file(WRITE ${CMAKE_CURRENT_BINARY_DIR}/CMakeFiles/${name}.dir/cmake_pch.hxx.pch.sum "${sum}\n")
+  set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${files})
+endfunction()
+if(CMAKE_CXX_COMPILER_ID STREQUAL "Clang")
+  # CMake would include the headers' own file besides, by a path that differs in each clone.
+  set(CMAKE_CXX_COMPILE_OPTIONS_USE_PCH -Xclang -include-pch -Xclang <PCH_FILE>)
+endif()
 if(TENUTO_SANITIZE)
   # How the sanitized builds compile code that waits more than it computes.
   add_library(tenuto_waiting_options INTERFACE)

@@ -1,6 +1,9 @@
 // The parts of a layer: the linear layer that splits its backward, and dropout's masks.
-#include <ATen/ATen.h>
+#include <ATen/Context.h>
 #include <ATen/Parallel.h>
+#include <ATen/TensorOperators.h>
+#include <ATen/ops/equal.h>
+#include <ATen/ops/randint.h>
 #include <gtest/gtest.h>
 #include <torch/csrc/autograd/autograd.h>
 

@@ -2,8 +2,16 @@
 // integers cross its stage boundaries, and it has a buffer.
 #include "engine/stage_module.h"
 
-#include <ATen/ATen.h>
 #include <ATen/Parallel.h>
+#include <ATen/TensorOperators.h>
+#include <ATen/ops/arange.h>
+#include <ATen/ops/cat.h>
+#include <ATen/ops/cross_entropy_loss.h>
+#include <ATen/ops/embedding.h>
+#include <ATen/ops/equal.h>
+#include <ATen/ops/full.h>
+#include <ATen/ops/rand.h>
+#include <ATen/ops/tanh.h>
 #include <gtest/gtest.h>
 #include <torch/csrc/autograd/autograd.h>
 
