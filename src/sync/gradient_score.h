@@ -7,8 +7,7 @@
 // below -rate x epsilon. How old it is does not matter by itself: an old gradient is dropped when
 // it points elsewhere by now.
 //
-// Source: Xie, Koyejo, Gupta, "Zeno++: robust fully asynchronous SGD", ICML 2020, with the settings
-// of the authors' program.
+// Source: Xie, Koyejo, Gupta, "Zeno++: robust fully asynchronous SGD", ICML 2020.
 #pragma once
 
 #include <span>

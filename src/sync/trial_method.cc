@@ -10,8 +10,7 @@ namespace tenuto {
 
 namespace {
 
-// Zeno++ with the settings of its authors' program: gradients between two references, and samples
-// of a reference.
+// Zeno++: gradients between two references, and samples of a reference.
 constexpr int64_t kReferenceEvery = 10, kReferenceSamples = 128;
 constexpr uint64_t kCodeSeed = 21;  // sets the weights apart from all else that a seed draws
 
