@@ -4,6 +4,7 @@
 #include <array>
 #include <cmath>
 
+#include "base/number.h"
 #include "base/sentence.h"
 #include "base/text.h"
 
@@ -21,14 +22,6 @@ constexpr double kMostWindowMs = 1e9;
 bool has_count(SyncKind kind) {
   return kind == SyncKind::Count || kind == SyncKind::Grace || kind == SyncKind::Ring ||
          kind == SyncKind::Backup;
-}
-
-template <class Number>
-std::optional<Number> number_in(std::string_view text) {
-  Number number = 0;
-  const auto [end, failure] = std::from_chars(text.data(), text.data() + text.size(), number);
-  if (failure != std::errc() || end != text.data() + text.size()) return {};
-  return number;
 }
 
 // The parts of `text` between separators; a text without one is its own only part.

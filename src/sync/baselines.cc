@@ -2,9 +2,9 @@
 
 #include <algorithm>
 #include <array>
-#include <charconv>
 #include <optional>
 
+#include "base/number.h"
 #include "base/sentence.h"
 #include "base/text.h"
 
@@ -33,14 +33,6 @@ std::optional<Baseline> find_baseline(std::string_view name) {
   const auto found = std::find(kNames.begin(), kNames.end(), name);
   if (found == kNames.end()) return {};
   return static_cast<Baseline>(found - kNames.begin());
-}
-
-template <class Number>
-std::optional<Number> number_in(std::string_view text) {
-  Number number = 0;
-  const auto [end, failure] = std::from_chars(text.data(), text.data() + text.size(), number);
-  if (failure != std::errc() || end != text.data() + text.size()) return {};
-  return number;
 }
 
 Error expected(const std::string& what, std::string_view found) {

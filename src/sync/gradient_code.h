@@ -20,7 +20,8 @@
 
 namespace tenuto {
 
-// The most replicas of a code in a trial: decoding takes their number to the power of 3 per update.
+// The most replicas of a code in a trial: the time to decode an update grows with the cube of their
+// number.
 constexpr int32_t kMostCodedReplicas = 64;
 
 // The weights of one code.

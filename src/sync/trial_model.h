@@ -33,8 +33,8 @@ class TrialModel {
   // shard.
   Gradient gradient(std::span<const float> parameters, int32_t replica, int64_t iteration,
                     int64_t samples) const;
-  // The same for samples of the server, which are in no shard and in no test; `draw` numbers the
-  // draws from them.
+  // The same for samples that only the server has, which are neither trained on nor tested with.
+  // Each value of `draw` takes other ones of them.
   Gradient server_gradient(std::span<const float> parameters, int64_t draw, int64_t samples) const;
   // The share of the test samples whose class is found.
   double accuracy(std::span<const float> parameters) const;

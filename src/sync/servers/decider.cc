@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "base/contains.h"
 #include "base/text.h"
 #include "sync/servers/micros.h"
 
@@ -16,10 +17,6 @@ RuleStart rule_start(const Record& record, int64_t micros) {
       record.mode, static_cast<int32_t>(record.streams.size()), micros, record.version, {}};
   for (const Stream& stream : record.streams) start.iterations.push_back(stream.next);
   return start;
-}
-
-bool contains(const std::vector<PeerId>& peers, PeerId peer) {
-  return std::find(peers.begin(), peers.end(), peer) != peers.end();
 }
 
 bool same_ranges(const Membership& left, const Membership& right) {

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <set>
 
+#include "base/contains.h"
 #include "base/text.h"
 
 namespace tenuto::servers {
@@ -87,7 +88,7 @@ std::vector<size_t> ranges_of(const Membership& membership, StageId stage) {
 Membership without(Membership membership, PeerId lost) {
   for (KeptRange& kept : membership.ranges) std::erase(kept.keepers, lost);
   for (std::vector<PeerId>& parts : membership.replicas) {
-    if (std::find(parts.begin(), parts.end(), lost) != parts.end()) parts.clear();
+    if (contains(parts, lost)) parts.clear();
   }
   return membership;
 }

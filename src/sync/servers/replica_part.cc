@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "base/contains.h"
 #include "base/text.h"
 
 namespace tenuto::servers {
@@ -17,8 +18,7 @@ void ReplicaPart::send(PeerId to, Version version, Body body) {
 Status ReplicaPart::handle(const Message& message) {
   const Header& header = message.header;
   if (const auto* body = std::get_if<Enter>(&message.body)) return enter(header, body->membership);
-  const std::vector<PeerId> keepers = keepers_of(membership_);
-  const bool is_keeper = std::find(keepers.begin(), keepers.end(), header.from) != keepers.end();
+  const bool is_keeper = contains(keepers_of(membership_), header.from);
   if (header.epoch != membership_.epoch || header.to != self_ ||
       (!is_keeper && header.from != membership_.decider)) {
     ++refused_;
@@ -90,7 +90,7 @@ Status ReplicaPart::take_parameters(const Header& header, const Parameters& body
                        header.from, ", for which it has not asked"));
   }
   parameters_[range] = body.payload;
-  read_ = std::find(parameters_.begin(), parameters_.end(), nullptr) == parameters_.end();
+  read_ = !contains(parameters_, nullptr);
   if (read_) send(membership_.decider, header.version, Read{work_->serial});
   return ok();
 }
@@ -117,7 +117,7 @@ void ReplicaPart::send_gradients() {
   if (gradients_.empty()) return;
   for (size_t i = 0; i < ranges_.size(); ++i) {
     for (const PeerId keeper : kept(i).keepers) {
-      if (std::find(have_.begin(), have_.end(), keeper) != have_.end()) continue;
+      if (contains(have_, keeper)) continue;
       send(keeper, work_->offer.version, Gradient{work_->serial, gradients_[i]});
     }
   }

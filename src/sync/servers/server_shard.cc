@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "base/contains.h"
 #include "base/text.h"
 
 namespace tenuto::servers {
@@ -18,8 +19,7 @@ void ServerShard::send(PeerId to, Version version, Body body) {
 Status ServerShard::handle(const Message& message) {
   const Header& header = message.header;
   if (const auto* body = std::get_if<Enter>(&message.body)) return enter(header, body->membership);
-  const std::vector<PeerId> peers = peers_of(membership_);
-  const bool is_peer = std::find(peers.begin(), peers.end(), header.from) != peers.end();
+  const bool is_peer = contains(peers_of(membership_), header.from);
   if (header.epoch != membership_.epoch || header.to != start_.self ||
       (!is_peer && header.from != membership_.decider)) {
     ++refused_;
@@ -48,8 +48,7 @@ Status ServerShard::enter(const Header& header, const Membership& membership) {
   if (const Status fault = check(membership); !fault.ok()) return fault;
   const auto own =
       std::find_if(membership.ranges.begin(), membership.ranges.end(), [&](const KeptRange& kept) {
-        return kept.range == start_.range && std::find(kept.keepers.begin(), kept.keepers.end(),
-                                                       start_.self) != kept.keepers.end();
+        return kept.range == start_.range && contains(kept.keepers, start_.self);
       });
   if (own == membership.ranges.end()) {
     return invalid(cat("servers: keeper ", start_.self,
@@ -85,7 +84,7 @@ Status ServerShard::take_record(const Header& header, const Record& record) {
 void ServerShard::fill_others() {
   if (!filled_) return;
   for (const PeerId other : keepers_) {
-    if (std::find(record_.filling.begin(), record_.filling.end(), other) == record_.filling.end()) {
+    if (!contains(record_.filling, other)) {
       continue;
     }
     Fill fill{store_->save(), {}, {}};
@@ -98,7 +97,7 @@ void ServerShard::fill_others() {
 }
 
 Status ServerShard::take_fill(const Header& header, const Fill& fill) {
-  if (std::find(keepers_.begin(), keepers_.end(), header.from) == keepers_.end()) {
+  if (!contains(keepers_, header.from)) {
     return invalid(
         cat("servers: peer ", header.from, " keeps another range than keeper ", start_.self));
   }
