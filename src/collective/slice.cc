@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <limits>
+#include <map>
+#include <utility>
 
 #include "base/check.h"
 #include "base/text.h"
@@ -51,6 +53,24 @@ int32_t slices_for(int64_t bytes, int32_t chunks, int64_t slice_bytes) {
   const int64_t chunk = (bytes + chunks - 1) / chunks;
   const int64_t slices = (chunk + slice_bytes - 1) / slice_bytes;
   return static_cast<int32_t>(std::clamp<int64_t>(slices, 1, kMostSlices));
+}
+
+Collective in_turns(const Collective& collective, std::span<const int32_t> turns) {
+  CHECK(std::ssize(turns) == collective.chunk_count,
+        cat(turns.size(), " turns for ", collective.chunk_count, " chunks"));
+  std::map<int32_t, std::vector<Round>> rounds;
+  for (const Round& round : collective.rounds) {
+    std::map<int32_t, Round> parts;
+    for (const Move& move : round.moves) {
+      parts[turns[static_cast<size_t>(move.chunk.value)]].moves.push_back(move);
+    }
+    for (auto& [turn, part] : parts) rounds[turn].push_back(std::move(part));
+  }
+  Collective ordered{collective.members, collective.chunk_count, {}};
+  for (auto& [turn, of_turn] : rounds) {
+    for (Round& round : of_turn) ordered.rounds.push_back(std::move(round));
+  }
+  return ordered;
 }
 
 Collective own_moves(const Collective& collective, WorkerId self) {

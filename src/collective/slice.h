@@ -11,6 +11,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <vector>
 
 #include "ir/collective.h"
@@ -38,6 +39,13 @@ Collective sliced(const Collective& collective, int32_t slices);
 int32_t slices_for(int64_t bytes, int32_t chunks, int64_t slice_bytes);
 // A bound on the moves of one call, whatever the tensor: the pipeline gains nothing beyond it.
 inline constexpr int32_t kMostSlices = 1024;
+
+// The same collective with its moves in turns: `turns[c]` is the turn of chunk c, and the rounds of
+// a lower turn come first. Members send in the order of rounds, so a chunk that all members have
+// early should have an early turn. The moves of a chunk keep their order, so the bits are the same.
+//
+// Requires: a turn for each chunk
+Collective in_turns(const Collective& collective, std::span<const int32_t> turns);
 
 // Only the moves that `self` sends or receives, in the same rounds; members and chunks stay as they
 // are.

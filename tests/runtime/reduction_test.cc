@@ -112,12 +112,22 @@ Number average_of(Number sum, size_t count) {
                                               : sum / static_cast<int64_t>(count);
 }
 
-// Runs a procedure sliced or whole, with each member given its own moves only, in place or not,
-// with a limit of sends or without. Each member's result is that of by_the_book(), bit for bit.
+// A turn for each chunk, often the same for several.
+std::vector<int32_t> random_turns(Random& random, int32_t chunks) {
+  std::vector<int32_t> turns;
+  for (int32_t c = 0; c < chunks; ++c) {
+    turns.push_back(static_cast<int32_t>(random.below(chunks)));
+  }
+  return turns;
+}
+
+// Runs a procedure sliced or whole, its chunks in turns or not, in place or not, with a limit of
+// sends or without. Each member's result is that of by_the_book(), bit for bit.
 void expect_right_in_every_way(const Procedure& made, size_t elements, uint64_t seed) {
   Random random(seed);
   const auto slices = static_cast<int32_t>(1 + random.below(4));
-  const Collective cut = sliced(made.collective, slices);
+  Collective cut = sliced(made.collective, slices);
+  if (random.below(2) == 0) cut = in_turns(cut, random_turns(random, cut.chunk_count));
   const auto own = random_sums<float>(made.collective.members.size(), elements, seed);
   const Sums<float> expected = by_the_book(made.collective, own);
   for (int kind = 0; kind < 16; ++kind) {
@@ -222,6 +232,40 @@ TEST(Slices, CoverTheirChunkExactly) {
   EXPECT_EQ(slices_for(0, 4, 256 << 10), 1);
   EXPECT_EQ(slices_for(int64_t{1} << 40, 1, 1), kMostSlices);
   EXPECT_EQ(slices_for(int64_t{1} << 40, 1, 0), 1);
+}
+
+// In turns, a chunk has the moves that it had, in their order, and rounds are sorted by turn.
+TEST(Slices, InTurnsKeepTheMovesOfEachChunk) {
+  Random random(11);
+  for (const char* name : {"ring", "halving", "tree", "direct"}) {
+    const auto made = make_procedure(name, {members(6), 0, {}, {}});
+    ASSERT_TRUE(made.ok()) << made.error().message;
+    const Collective cut = sliced(made.value().collective, 3);
+    const std::vector<int32_t> turns = random_turns(random, cut.chunk_count);
+    const Collective ordered = in_turns(cut, turns);
+    EXPECT_EQ(ordered.members, cut.members);
+    const auto facts = examine(ordered);
+    EXPECT_TRUE(facts.ok()) << facts.error().message;
+    const auto moves_of = [](const Collective& collective, int32_t chunk) {
+      std::vector<Round> rounds = of_chunk(collective, {chunk}).rounds;
+      std::erase_if(rounds, [](const Round& round) { return round.moves.empty(); });
+      return rounds;
+    };
+    for (int32_t c = 0; c < cut.chunk_count; ++c) {
+      EXPECT_EQ(moves_of(ordered, c), moves_of(cut, c)) << name << ", chunk " << c;
+    }
+    int32_t turn = 0;
+    for (const Round& round : ordered.rounds) {
+      ASSERT_FALSE(round.moves.empty());
+      for (const Move& move : round.moves) {
+        EXPECT_EQ(turns[static_cast<size_t>(move.chunk.value)],
+                  turns[static_cast<size_t>(round.moves.front().chunk.value)]);
+      }
+      const int32_t mine = turns[static_cast<size_t>(round.moves.front().chunk.value)];
+      EXPECT_GE(mine, turn);
+      turn = mine;
+    }
+  }
 }
 
 // Each chunk goes from this member's own part to the whole sum.
