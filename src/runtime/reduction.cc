@@ -37,12 +37,16 @@ Reduction::Reduction(const Collective& collective, WorkerId self, ReductionSetti
         cat("kept says ", settings_.kept.size(), " of ", chains_.size(), " chunks"));
   CHECK(settings_.begun.empty() || settings_.begun.size() == chains_.size(),
         cat("begun says ", settings_.begun.size(), " of ", chains_.size(), " chunks"));
+  CHECK(settings_.begun.empty() || !tensor.own_grows,
+        "a total to begin with is complete, and an input that grows is not");
   const auto count = static_cast<int64_t>(own_.size() / one);
   const auto chunks = static_cast<int64_t>(chains_.size());
   for (int64_t c = 0; c < chunks; ++c) {
     Chain& chain = chains_[static_cast<size_t>(c)];
     chain.first = chunk_range(count, c, chunks).first;
     chain.end = chunk_range(count, c, chunks).end;
+    chain.missing = tensor.own_grows ? chain.end - chain.first : 0;
+    if (chain.missing > 0) ++growing_;
     chain.at = tensor.own_at;
     chain.tally = tensor.own_tally;
     chain.in_total = !settings_.begun.empty() && settings_.begun[static_cast<size_t>(c)];
@@ -50,12 +54,10 @@ Reduction::Reduction(const Collective& collective, WorkerId self, ReductionSetti
   build(collective, self);
   open_ = static_cast<int32_t>(entries_.size());
   for (Chain& chain : chains_) {
-    if (chain.open == 0) complete(chain);
+    if (chain.open == 0 && chain.missing == 0) complete(chain);
     advance(chain);
   }
-  post_receives();
-  post_sends();
-  if (open_ == 0) close();
+  go_on();
 }
 
 int32_t Reduction::call_count(const Collective& collective, WorkerId self) {
@@ -165,7 +167,7 @@ bool Reduction::may_post(int32_t index) const {
   const Entry& entry = entries_[static_cast<size_t>(index)];
   if (!entry.direct) return !free_slots_.empty();
   const Chain& chain = chains_[static_cast<size_t>(entry.chunk.value)];
-  if (chain.entries[chain.applied] != index) return false;
+  if (chain.missing > 0 || chain.entries[chain.applied] != index) return false;
   return sends_over(chain, chain.applied);
 }
 
@@ -198,8 +200,8 @@ void Reduction::post_receives() {
     entry.state = State::UnderWay;
     // A taker adds only a receive that is next in its chain: until its message has come, nothing
     // else uses the chunk.
-    entry.taken = settings_.takers && entry.add && chain.entries[chain.applied] == index &&
-                  sends_over(chain, chain.applied);
+    entry.taken = settings_.takers && entry.add && chain.missing == 0 &&
+                  chain.entries[chain.applied] == index && sends_over(chain, chain.applied);
     ReductionCall& call = calls_.emplace_back(about(index));
     call.target = landing(entry);
     if (entry.taken) call.taker = {&Reduction::take, &takings_[static_cast<size_t>(index)]};
@@ -209,6 +211,7 @@ void Reduction::post_receives() {
 // Goes along one chunk's chain as far as it can: queues its sends, and applies the receives that
 // have landed.
 void Reduction::advance(Chain& chain) {
+  if (chain.missing > 0) return;
   while (chain.applied < chain.entries.size()) {
     const int32_t index = chain.entries[chain.applied];
     Entry& entry = entries_[static_cast<size_t>(index)];
@@ -321,6 +324,24 @@ std::span<const ReductionCall> Reduction::startable() {
   return calls_;
 }
 
+void Reduction::grow(ElementRange more, Duration at) {
+  if (returned_) calls_.clear();
+  returned_ = false;
+  for (Chain& chain : chains_) {
+    const int64_t count = std::min(chain.end, more.end) - std::max(chain.first, more.first);
+    if (count <= 0) continue;
+    CHECK(count <= chain.missing, cat("elements ", more.first, " to ", more.end,
+                                      " of a reduction's input are complete twice"));
+    chain.at = std::max(chain.at, at);
+    chain.missing -= count;
+    if (chain.missing > 0) continue;
+    --growing_;
+    if (chain.open == 0) complete(chain);
+    advance(chain);
+  }
+  go_on();
+}
+
 void Reduction::finish(int32_t index, Duration at, uint64_t tally) {
   if (returned_) calls_.clear();
   returned_ = false;
@@ -337,9 +358,14 @@ void Reduction::finish(int32_t index, Duration at, uint64_t tally) {
     entry.tally = tally;
   }
   advance(chain);
+  go_on();
+}
+
+// Makes the calls that have become possible, and ends the reduction after the last one.
+void Reduction::go_on() {
   post_receives();
   post_sends();
-  if (open_ == 0) close();
+  if (done()) close();
 }
 
 void Reduction::close() {
@@ -404,7 +430,7 @@ bool Reduction::returned(bool send, WorkerId peer, int32_t round, ChunkId chunk)
 
 ChunkState Reduction::chunk_state(ChunkId chunk) const {
   const Chain& chain = chain_of(chunk);
-  if (kept(chain) && chain.coming == 0) return ChunkState::Whole;
+  if (kept(chain) && chain.coming == 0 && chain.missing == 0) return ChunkState::Whole;
   return chain.in_total ? ChunkState::Part : ChunkState::Own;
 }
 

@@ -18,6 +18,9 @@
 //         earlier send is under way, and no earlier receive holds a slot. If a later send went
 //         first, it could use up the limit while its receiver first waits for an earlier send,
 //         which then could not leave: a deadlock.
+// Growing: the input may still be in the making, part by part. A chunk of which something is
+//         missing is not read, sent or changed; what comes to be added to it stays in its scratch
+//         slot. The group cannot stall by this as long as no member's input waits for the group.
 //
 // No I/O here: the caller makes the calls and says when they have ended.
 #pragma once
@@ -29,6 +32,7 @@
 
 #include "base/unit.h"
 #include "collective/complete.h"
+#include "collective/slice.h"
 #include "ir/collective.h"
 #include "runtime/element.h"
 #include "transport/transport.h"
@@ -90,8 +94,9 @@ struct ReductionCall {
 struct ReductionTensor {
   std::span<const std::byte> own;  // the member's input
   std::span<std::byte> total;      // the result
-  Duration own_at{};               // when `own` was complete
-  uint64_t own_tally = 0;          // of `own` (tally.h)
+  Duration own_at{};               // when `own` was complete; if it grows, the earliest moment
+  uint64_t own_tally = 0;          // of `own` (tally.h), as it is once it is complete
+  bool own_grows = false;          // nothing of `own` is complete yet, see Reduction::grow()
 };
 
 // One member's part in one collective over one tensor.
@@ -102,7 +107,7 @@ class Reduction {
   // members (own_moves in collective/slice.h), but no members.
   //
   // Requires: own and total have equal sizes, of whole elements, are aligned for these and are the
-  //           same or do not overlap
+  //           same or do not overlap; an input that grows is not used together with settings.begun
   Reduction(const Collective& collective, WorkerId self, ReductionSettings settings,
             const ReductionTensor& tensor, std::vector<int64_t> scratch = {});
   Reduction(const Reduction&) = delete;  // takers hold its address
@@ -112,14 +117,19 @@ class Reduction {
   // Every call index is below this number.
   static int32_t call_count(const Collective& collective, WorkerId self);
 
-  // Calls that can be made now and have not been returned before. Valid until startable() or
-  // finish() is called.
+  // Calls that can be made now and have not been returned before. Valid until startable(), grow()
+  // or finish() is called.
   std::span<const ReductionCall> startable();
+  // The elements `more` of the member's input are complete since `at`, and nobody writes them until
+  // done().
+  //
+  // Requires: own_grows; no element is complete twice
+  void grow(ElementRange more, Duration at);
   // The call has ended: what was sent has left at `at` and may be overwritten, what was received is
   // here since `at` and has this tally.
   void finish(int32_t index, Duration at, uint64_t tally = 0);
   // True when the total is complete and no call is under way.
-  bool done() const { return open_ == 0; }
+  bool done() const { return open_ == 0 && growing_ == 0; }
   // The first tally of a chunk of the total that differs from `wanted`; `wanted` if none does.
   // Requires done().
   uint64_t tally_beside(uint64_t wanted) const;
@@ -139,7 +149,9 @@ class Reduction {
   // what the member has of it.
   ChunkProgress progress(ChunkId chunk) const;
   // Whether nothing reads or changes `chunk` any more; then an average has been divided.
-  bool is_complete(ChunkId chunk) const { return chain_of(chunk).open == 0; }
+  bool is_complete(ChunkId chunk) const {
+    return chain_of(chunk).open == 0 && chain_of(chunk).missing == 0;
+  }
   // Whether a message with `peer` has been returned as a call.
   bool returned(bool send, WorkerId peer, int32_t round, ChunkId chunk) const;
   // Gives the scratch memory back; requires done().
@@ -164,6 +176,7 @@ class Reduction {
   };
   struct Chain {  // one chunk's entries in round order, sends of a round before its receives
     int64_t first = 0, end = 0;  // elements
+    int64_t missing = 0;         // elements of the member's input that are not complete
     std::vector<int32_t> entries;
     size_t applied = 0;  // entries[0, applied) are over
     int32_t open = 0;    // entries that are not Done
@@ -187,6 +200,7 @@ class Reduction {
   bool in_window();
   void post_receives();
   void advance(Chain& chain);
+  void go_on();
   bool sends_over(const Chain& chain, size_t before) const;
   void apply(Chain& chain, Entry& entry);
   void close();
@@ -227,6 +241,7 @@ class Reduction {
   std::vector<ReductionCall> calls_;
   bool returned_ = false;  // calls_ has been handed out
   int32_t open_ = 0;       // entries that are not Done
+  int32_t growing_ = 0;    // chains with missing elements
   Duration done_at_{};
 };
 

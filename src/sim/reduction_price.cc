@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <map>
 #include <numeric>
+#include <utility>
 
 #include "base/check.h"
 #include "base/longest_time.h"
@@ -44,11 +45,24 @@ std::vector<Duration> reduction_finish(const Collective& collective,
                                        const Cluster& cluster, PortSides& ports) {
   CHECK(starts.size() == collective.members.size(), "a start for each member");
   const auto chunks = static_cast<size_t>(collective.chunk_count);
+  std::vector<Duration> by_chunk(starts.size() * chunks);
+  for (size_t i = 0; i < by_chunk.size(); ++i) by_chunk[i] = starts[i / chunks];
+  return reduction_finish_in_parts(collective, std::move(by_chunk), size, cluster, ports);
+}
+
+std::vector<Duration> reduction_finish_in_parts(const Collective& collective,
+                                                std::vector<Duration> starts, Bytes size,
+                                                const Cluster& cluster, PortSides& ports) {
+  const auto chunks = static_cast<size_t>(collective.chunk_count);
+  CHECK(chunks > 0 && starts.size() == collective.members.size() * chunks,
+        "a start for each chunk of each member");
   std::map<WorkerId, size_t> member;
   for (size_t i = 0; i < collective.members.size(); ++i) member[collective.members[i]] = i;
-  std::vector<Duration> here(starts.size() * chunks);  // when member i has chunk c as it is now
-  for (size_t i = 0; i < here.size(); ++i) here[i] = starts[i / chunks];
-  std::vector<Duration> finish = starts;
+  std::vector<Duration> finish(collective.members.size());
+  for (size_t i = 0; i < starts.size(); ++i) {
+    finish[i / chunks] = std::max(finish[i / chunks], starts[i]);
+  }
+  std::vector<Duration> here = std::move(starts);  // when member i has chunk c as it is now
   std::map<std::pair<WorkerId, WorkerId>, Wire> wires;
   std::vector<Duration> found;
   for (const Round& round : collective.rounds) {

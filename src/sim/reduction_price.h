@@ -21,7 +21,12 @@ namespace tenuto {
 std::vector<Duration> reduction_finish(const Collective& collective,
                                        const std::vector<Duration>& starts, Bytes size,
                                        const Cluster& cluster, PortSides& ports);
-// The same when nothing else occupies the ports.
+// The same when members have their own contributions in parts, as Reduction::grow() of
+// runtime/reduction.h takes them: starts[i x chunk_count + c] is when member i has its chunk c.
+std::vector<Duration> reduction_finish_in_parts(const Collective& collective,
+                                                std::vector<Duration> starts, Bytes size,
+                                                const Cluster& cluster, PortSides& ports);
+// As the first when nothing else occupies the ports.
 std::vector<Duration> reduction_finish(const Collective& collective,
                                        const std::vector<Duration>& starts, Bytes size,
                                        const Cluster& cluster);

@@ -13,6 +13,7 @@
 
 #include "base/random.h"
 #include "runtime/reduction.h"
+#include "world/cluster.h"
 
 namespace tenuto {
 
@@ -63,6 +64,9 @@ struct Way {
   bool takers = false;
   int32_t sends_at_once = 0;
   std::vector<WorkerId> owners;  // of a reduce-scatter, by chunk
+  bool grows = false;            // inputs are made meanwhile, in pieces
+  Duration growth{1};            // each piece at a moment before this one
+  Link link{Duration(10), 0};    // between any two members
 };
 
 // All members on one thread; messages wait for their receive and arrive in a random order.
@@ -74,6 +78,7 @@ class Net {
       const std::vector<uint64_t>& tallies = {}, const Way& way = {})
       : collective_(collective), random_(seed), way_(way) {
     totals_.assign(own.size(), {});
+    made_at_.assign(own.size(), {});
     for (size_t m = 0; m < own.size(); ++m) {
       totals_[m].assign(own[m].size(), Number{-77});
       if (way.in_place) totals_[m] = own[m];
@@ -89,7 +94,8 @@ class Net {
           collective, collective.members[m], settings,
           ReductionTensor{std::as_bytes(way.in_place ? total : std::span(own[m])),
                           std::as_writable_bytes(total), Duration(0),
-                          tallies.empty() ? 0 : tallies[m]}));
+                          tallies.empty() ? 0 : tallies[m], way.grows}));
+      if (way.grows) take_away(m, way.in_place ? total : std::span(own[m]));
     }
     under_way_.assign(own.size(), 0);
     last_.assign(own.size(), {-1, {-1}});
@@ -98,30 +104,48 @@ class Net {
   // Delivers until nothing moves.
   void run() {
     for (size_t m = 0; m < parts_.size(); ++m) collect(m);
-    while (!ready_.empty()) {
+    while (!ready_.empty() || !pieces_.empty()) {
+      if (!pieces_.empty() && (ready_.empty() || random_.below(4) == 0)) {
+        give_back();
+        continue;
+      }
       const auto pick = static_cast<size_t>(random_.below(static_cast<int64_t>(ready_.size())));
       const Pair pair = ready_[pick];
       ready_.erase(ready_.begin() + static_cast<int64_t>(pick));
       if (!pair.taken) bring(pair);
       const bool sender_first = random_.below(2) == 0;
       --under_way_[pair.from];
-      if (sender_first) parts_[pair.from]->finish(pair.out.index, pair.out.ready);
+      if (sender_first) parts_[pair.from]->finish(pair.out.index, pair.left);
       if (sender_first) collect(pair.from);
-      parts_[pair.to]->finish(pair.in.index, pair.out.ready + Duration(10), pair.out.tally);
+      parts_[pair.to]->finish(pair.in.index, pair.left + way_.link.latency, pair.out.tally);
       collect(pair.to);
-      if (!sender_first) parts_[pair.from]->finish(pair.out.index, pair.out.ready);
+      if (!sender_first) parts_[pair.from]->finish(pair.out.index, pair.left);
       if (!sender_first) collect(pair.from);
     }
   }
 
   const Reduction& part(size_t m) const { return *parts_[m]; }
   const std::vector<Number>& total(size_t m) const { return totals_[m]; }
+  // When a member's input was complete in these elements.
+  Duration complete_at(size_t m, ElementRange range) const {
+    const auto first = made_at_[m].begin() + range.first, end = made_at_[m].begin() + range.end;
+    return first == end ? Duration{} : *std::max_element(first, end);
+  }
 
  private:
+  static constexpr auto kGarbage = static_cast<Number>(-1'000'000);
   struct Pair {
     size_t from, to;
     ReductionCall out, in;
-    bool taken;
+    Duration left{};  // when the link is free again
+    bool taken = false;
+  };
+  struct Piece {
+    size_t member;
+    ElementRange range;
+    std::span<Number> place;      // the member's input
+    std::vector<Number> numbers;  // of the range
+    Duration at{};
   };
   using Name = std::tuple<WorkerId, WorkerId, int32_t, ChunkId>;
 
@@ -131,6 +155,35 @@ class Net {
     }
     ADD_FAILURE() << "no member " << id.value;
     return 0;
+  }
+
+  // Cuts a member's input at random into pieces that are not there yet. Garbage is in their place.
+  void take_away(size_t m, std::span<Number> own) {
+    const auto count = static_cast<int64_t>(own.size());
+    for (int64_t first = 0; first < count;) {
+      const int64_t end = first + 1 + random_.below(count - first);
+      const auto piece = own.subspan(static_cast<size_t>(first), static_cast<size_t>(end - first));
+      const Duration at(random_.below(way_.growth.count()));
+      pieces_.push_back({m, {first, end}, own, {piece.begin(), piece.end()}, at});
+      made_at_[m].insert(made_at_[m].end(), piece.size(), at);
+      std::fill(piece.begin(), piece.end(), kGarbage);
+      first = end;
+    }
+  }
+
+  // Makes one of the pieces that are missing.
+  void give_back() {
+    const auto pick = static_cast<size_t>(random_.below(static_cast<int64_t>(pieces_.size())));
+    const Piece piece = std::move(pieces_[pick]);
+    pieces_.erase(pieces_.begin() + static_cast<int64_t>(pick));
+    EXPECT_FALSE(parts_[piece.member]->done()) << "its input is not complete";
+    const auto place = piece.place.subspan(static_cast<size_t>(piece.range.first));
+    for (size_t i = 0; i < piece.numbers.size(); ++i) {
+      EXPECT_EQ(place[i], kGarbage) << "an input in the making was written";
+      place[i] = piece.numbers[i];
+    }
+    parts_[piece.member]->grow(piece.range, piece.at);
+    collect(piece.member);
   }
 
   // Copies a message to its target, or gives it to its taker. A taker's message begins at an odd
@@ -152,9 +205,10 @@ class Net {
     const WorkerId self = collective_.members[m];
     for (const ReductionCall& call : parts_[m]->startable()) {
       ASSERT_LT(call.index, Reduction::call_count(collective_, self));
-      if (call.send) note_send(m, call);
       const Name name{call.send ? self : call.peer, call.send ? call.peer : self, call.round,
                       call.chunk};
+      if (call.send) note_send(m, call);
+      if (call.send) left_[name] = pass(call, self);
       auto& here = call.send ? sends_ : receives_;
       auto& there = call.send ? receives_ : sends_;
       ASSERT_TRUE(here.emplace(name, call).second) << "a message was asked for twice";
@@ -163,11 +217,19 @@ class Net {
       const ReductionCall& out = call.send ? call : match->second;
       const ReductionCall& in = call.send ? match->second : call;
       Pair& pair = ready_.emplace_back(
-          Pair{place(std::get<0>(name)), place(std::get<1>(name)), out, in, false});
+          Pair{place(std::get<0>(name)), place(std::get<1>(name)), out, in, left_[name]});
       // The wire may call the taker before the member hears of the message.
       pair.taken = in.taker.take != nullptr && random_.below(2) == 0;
       if (pair.taken) bring(pair);
     }
+  }
+
+  // When a message has left over its link, which carries one at a time, in the order of the calls.
+  Duration pass(const ReductionCall& call, WorkerId self) {
+    Duration& free_at = free_at_[{self, call.peer}];
+    const Bytes size{static_cast<int64_t>(call.source.size())};
+    return free_at =
+               std::max(free_at, call.ready) + transfer_time(size, way_.link.bytes_per_second);
   }
 
   // With a limit, that many sends at most are under way, and they leave in order.
@@ -188,7 +250,11 @@ class Net {
   Sums<Number> totals_;
   std::vector<std::unique_ptr<Reduction>> parts_;
   std::map<Name, ReductionCall> sends_, receives_;
+  std::map<Name, Duration> left_;
+  std::map<std::pair<WorkerId, WorkerId>, Duration> free_at_;  // of the links
+  std::vector<std::vector<Duration>> made_at_;                 // of each element, if inputs grow
   std::vector<Pair> ready_;
+  std::vector<Piece> pieces_;
 };
 
 template <class Number>

@@ -4,7 +4,9 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstring>
+#include <memory>
 
 #include "base/random.h"
 #include "collective/algorithm.h"
@@ -12,6 +14,7 @@
 #include "collective/slice.h"
 #include "reduction_net.h"
 #include "runtime/tally.h"
+#include "sim/reduction_price.h"
 
 namespace tenuto {
 namespace {
@@ -122,7 +125,8 @@ std::vector<int32_t> random_turns(Random& random, int32_t chunks) {
 }
 
 // Runs a procedure sliced or whole, its chunks in turns or not, in place or not, with a limit of
-// sends or without. Each member's result is that of by_the_book(), bit for bit.
+// sends or without, with inputs that are complete from the start or grow. Each member's result is
+// that of by_the_book(), bit for bit.
 void expect_right_in_every_way(const Procedure& made, size_t elements, uint64_t seed) {
   Random random(seed);
   const auto slices = static_cast<int32_t>(1 + random.below(4));
@@ -132,6 +136,7 @@ void expect_right_in_every_way(const Procedure& made, size_t elements, uint64_t 
   const Sums<float> expected = by_the_book(made.collective, own);
   for (int kind = 0; kind < 16; ++kind) {
     Way way;
+    way.grows = random.below(2) == 0;
     way.takers = (kind & 8) != 0;
     way.in_place = (kind & 1) != 0;
     way.sends_at_once = (kind & 2) != 0 ? static_cast<int32_t>(1 + random.below(5)) : 0;
@@ -266,6 +271,128 @@ TEST(Slices, InTurnsKeepTheMovesOfEachChunk) {
       turn = mine;
     }
   }
+}
+
+// The upper half of the inputs is complete first, and its sum is whole before the rest is.
+TEST(Reduction, SumsThePartsOfAnInputAsTheyCome) {
+  const Collective ring = sliced(make_ring(members(2)), 2);
+  const Collective ordered = in_turns(ring, std::vector<int32_t>{1, 1, 0, 0});
+  const Floats own[2] = {{1, 2, 3, 4, 5, 6, 7, 8}, {10, 20, 30, 40, 50, 60, 70, 80}};
+  Floats totals[2] = {Floats(8), Floats(8)};
+  std::vector<std::unique_ptr<Reduction>> parts;
+  for (size_t m = 0; m < 2; ++m) {
+    parts.push_back(
+        std::make_unique<Reduction>(ordered, ordered.members[m], settings_of(Element::Float32),
+                                    ReductionTensor{std::as_bytes(std::span(own[m])),
+                                                    std::as_writable_bytes(std::span(totals[m])),
+                                                    {},
+                                                    0,
+                                                    true}));
+  }
+  // Moves what can be moved; each message takes 10 ns.
+  std::vector<ReductionCall> calls[2];
+  const auto move_all = [&] {
+    for (bool moved = true; moved;) {
+      moved = false;
+      for (size_t m = 0; m < 2; ++m) {
+        for (const ReductionCall& call : parts[m]->startable()) calls[m].push_back(call);
+      }
+      for (size_t m = 0; m < 2 && !moved; ++m) {
+        for (size_t i = 0; i < calls[m].size() && !moved; ++i) {
+          const ReductionCall out = calls[m][i];
+          if (!out.send) continue;
+          auto& there = calls[1 - m];
+          const auto in = std::find_if(there.begin(), there.end(), [&](const ReductionCall& it) {
+            return !it.send && it.round == out.round && it.chunk == out.chunk;
+          });
+          if (in == there.end()) continue;
+          std::copy(out.source.begin(), out.source.end(), in->target.begin());
+          const int32_t index = in->index;
+          there.erase(in);
+          calls[m].erase(calls[m].begin() + static_cast<int64_t>(i));
+          parts[m]->finish(out.index, out.ready);
+          parts[1 - m]->finish(index, out.ready + Duration(10));
+          moved = true;
+        }
+      }
+    }
+  };
+  move_all();
+  parts[0]->grow({4, 8}, Duration(100));
+  move_all();
+  EXPECT_EQ(parts[0]->chunk_state({2}), ChunkState::Own);
+  parts[1]->grow({6, 8}, Duration(200));
+  parts[1]->grow({4, 6}, Duration(300));
+  move_all();
+  for (size_t m = 0; m < 2; ++m) {
+    EXPECT_FALSE(parts[m]->done());
+    for (const int32_t chunk : {2, 3}) EXPECT_TRUE(parts[m]->is_complete({chunk}));
+    EXPECT_EQ(Floats(totals[m].begin() + 4, totals[m].end()), (Floats{55, 66, 77, 88}));
+    for (const int32_t chunk : {0, 1}) EXPECT_EQ(parts[m]->chunk_state({chunk}), ChunkState::Own);
+  }
+  for (auto& part : parts) part->grow({0, 4}, Duration(1000));
+  move_all();
+  for (size_t m = 0; m < 2; ++m) {
+    EXPECT_TRUE(parts[m]->done());
+    EXPECT_EQ(totals[m], (Floats{11, 22, 33, 44, 55, 66, 77, 88}));
+  }
+  EXPECT_EQ(std::max(parts[0]->done_at(), parts[1]->done_at()), Duration(1020));
+}
+
+// Growing inputs take the time that the price says, chunk by chunk.
+TEST(Reduction, GrowingInputsTakeTheirPrice) {
+  Random random(17);
+  for (const char* name : {"ring", "halving", "tree", "direct"}) {
+    for (int32_t count = 2; count <= 7; ++count) {
+      const auto made = make_procedure(name, {members(count), 0, {}, {}});
+      ASSERT_TRUE(made.ok()) << made.error().message;
+      const auto slices = static_cast<int32_t>(1 + random.below(3));
+      const Collective cut = sliced(made.value().collective, slices);
+      const Collective ordered = in_turns(cut, random_turns(random, cut.chunk_count));
+      const int64_t of_chunk = 1 + random.below(5);
+      const int64_t elements = of_chunk * ordered.chunk_count;  // all chunks alike, none empty
+      Way way;
+      way.grows = true;
+      way.growth = Duration(1 + random.below(2000));
+      way.link.latency = Duration(random.below(50));
+      way.link.bytes_per_second = 1e9;  // 1 ns a byte
+      auto own = random_sums<float>(static_cast<size_t>(count), static_cast<size_t>(elements), 3);
+      Net<float> net(ordered, own, static_cast<uint64_t>(count), {}, way);
+      net.run();
+      std::vector<Duration> starts;
+      for (size_t m = 0; m < static_cast<size_t>(count); ++m) {
+        for (int32_t c = 0; c < ordered.chunk_count; ++c) {
+          starts.push_back(net.complete_at(m, chunk_range(elements, c, ordered.chunk_count)));
+        }
+      }
+      const Cluster cluster = uniform_cluster(count, way.link);
+      PortSides ports(cluster);
+      const Bytes size{elements * static_cast<int64_t>(sizeof(float))};
+      const auto priced = reduction_finish_in_parts(ordered, starts, size, cluster, ports);
+      for (size_t m = 0; m < static_cast<size_t>(count); ++m) {
+        ASSERT_TRUE(net.part(m).done());
+        EXPECT_EQ(net.part(m).done_at(), priced[m])
+            << name << ", member " << m << " of " << count << ", " << slices << " slices";
+      }
+    }
+  }
+}
+
+// Alone, a member has its total when its input is complete.
+TEST(Reduction, AGroupOfOneWaitsForItsInput) {
+  const Floats own = {1, 2, 3};
+  Floats total(3);
+  Reduction alone(
+      {members(1), 1, {}}, {0}, settings_of(Element::Float32),
+      {std::as_bytes(std::span(own)), std::as_writable_bytes(std::span(total)), {}, 0, true});
+  EXPECT_FALSE(alone.is_complete({0}));
+  alone.grow({0, 2}, Duration(5));
+  EXPECT_FALSE(alone.done());
+  EXPECT_EQ(alone.chunk_state({0}), ChunkState::Own);
+  alone.grow({2, 3}, Duration(9));
+  ASSERT_TRUE(alone.done());
+  EXPECT_EQ(alone.done_at(), Duration(9));
+  EXPECT_EQ(total, own);
 }
 
 // Each chunk goes from this member's own part to the whole sum.
