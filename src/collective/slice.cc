@@ -55,21 +55,20 @@ int32_t slices_for(int64_t bytes, int32_t chunks, int64_t slice_bytes) {
   return static_cast<int32_t>(std::clamp<int64_t>(slices, 1, kMostSlices));
 }
 
-Collective in_turns(const Collective& collective, std::span<const int32_t> turns) {
-  CHECK(std::ssize(turns) == collective.chunk_count,
-        cat(turns.size(), " turns for ", collective.chunk_count, " chunks"));
-  std::map<int32_t, std::vector<Round>> rounds;
-  for (const Round& round : collective.rounds) {
-    std::map<int32_t, Round> parts;
-    for (const Move& move : round.moves) {
-      parts[turns[static_cast<size_t>(move.chunk.value)]].moves.push_back(move);
+Collective delayed(const Collective& collective, std::span<const int32_t> delays) {
+  CHECK(std::ssize(delays) == collective.chunk_count,
+        cat(delays.size(), " delays for ", collective.chunk_count, " chunks"));
+  std::map<int64_t, Round> rounds;  // those that have moves
+  for (size_t r = 0; r < collective.rounds.size(); ++r) {
+    for (const Move& move : collective.rounds[r].moves) {
+      const int32_t delay = delays[static_cast<size_t>(move.chunk.value)];
+      CHECK(delay >= 0, cat("chunk ", move.chunk, " has a delay of ", delay));
+      rounds[static_cast<int64_t>(r) + delay].moves.push_back(move);
     }
-    for (auto& [turn, part] : parts) rounds[turn].push_back(std::move(part));
   }
   Collective ordered{collective.members, collective.chunk_count, {}};
-  for (auto& [turn, of_turn] : rounds) {
-    for (Round& round : of_turn) ordered.rounds.push_back(std::move(round));
-  }
+  ordered.rounds.reserve(rounds.size());
+  for (auto& [place, round] : rounds) ordered.rounds.push_back(std::move(round));
   return ordered;
 }
 

@@ -40,12 +40,14 @@ int32_t slices_for(int64_t bytes, int32_t chunks, int64_t slice_bytes);
 // A bound on the moves of one call, whatever the tensor: the pipeline gains nothing beyond it.
 inline constexpr int32_t kMostSlices = 1024;
 
-// The same collective with its moves in turns: `turns[c]` is the turn of chunk c, and the rounds of
-// a lower turn come first. Members send in the order of rounds, so a chunk that all members have
-// early should have an early turn. The moves of a chunk keep their order, so the bits are the same.
+// The same collective with the moves of chunk c `delays[c]` rounds later. Members send in the order
+// of rounds, so a chunk that all members have early should have a short delay. Delays that grow by
+// one from chunk to chunk make a pipeline: each link has a move in nearly every round. Chunks one
+// whole after the other would leave most links idle. The moves of a chunk keep their order, so the
+// bits are the same.
 //
-// Requires: a turn for each chunk
-Collective in_turns(const Collective& collective, std::span<const int32_t> turns);
+// Requires: a delay of at least 0 for each chunk
+Collective delayed(const Collective& collective, std::span<const int32_t> delays);
 
 // Only the moves that `self` sends or receives, in the same rounds; members and chunks stay as they
 // are.

@@ -6,7 +6,9 @@
 
 #include <algorithm>
 #include <cstring>
+#include <map>
 #include <memory>
+#include <set>
 
 #include "base/random.h"
 #include "collective/algorithm.h"
@@ -115,23 +117,23 @@ Number average_of(Number sum, size_t count) {
                                               : sum / static_cast<int64_t>(count);
 }
 
-// A turn for each chunk, often the same for several.
-std::vector<int32_t> random_turns(Random& random, int32_t chunks) {
-  std::vector<int32_t> turns;
+// A delay for each chunk, often the same for several.
+std::vector<int32_t> random_delays(Random& random, int32_t chunks) {
+  std::vector<int32_t> delays;
   for (int32_t c = 0; c < chunks; ++c) {
-    turns.push_back(static_cast<int32_t>(random.below(chunks)));
+    delays.push_back(static_cast<int32_t>(random.below(chunks)));
   }
-  return turns;
+  return delays;
 }
 
-// Runs a procedure sliced or whole, its chunks in turns or not, in place or not, with a limit of
+// Runs a procedure sliced or whole, its chunks delayed or not, in place or not, with a limit of
 // sends or without, with inputs that are complete from the start or grow. Each member's result is
 // that of by_the_book(), bit for bit.
 void expect_right_in_every_way(const Procedure& made, size_t elements, uint64_t seed) {
   Random random(seed);
   const auto slices = static_cast<int32_t>(1 + random.below(4));
   Collective cut = sliced(made.collective, slices);
-  if (random.below(2) == 0) cut = in_turns(cut, random_turns(random, cut.chunk_count));
+  if (random.below(2) == 0) cut = delayed(cut, random_delays(random, cut.chunk_count));
   const auto own = random_sums<float>(made.collective.members.size(), elements, seed);
   const Sums<float> expected = by_the_book(made.collective, own);
   for (int kind = 0; kind < 16; ++kind) {
@@ -239,36 +241,66 @@ TEST(Slices, CoverTheirChunkExactly) {
   EXPECT_EQ(slices_for(int64_t{1} << 40, 1, 0), 1);
 }
 
-// In turns, a chunk has the moves that it had, in their order, and rounds are sorted by turn.
-TEST(Slices, InTurnsKeepTheMovesOfEachChunk) {
+// Each move is so many rounds later as its chunk is delayed, in rounds that are counted without
+// those that have no move.
+TEST(Slices, DelayedKeepTheMovesOfEachChunk) {
   Random random(11);
   for (const char* name : {"ring", "halving", "tree", "direct"}) {
     const auto made = make_procedure(name, {members(6), 0, {}, {}});
     ASSERT_TRUE(made.ok()) << made.error().message;
     const Collective cut = sliced(made.value().collective, 3);
-    const std::vector<int32_t> turns = random_turns(random, cut.chunk_count);
-    const Collective ordered = in_turns(cut, turns);
-    EXPECT_EQ(ordered.members, cut.members);
-    const auto facts = examine(ordered);
-    EXPECT_TRUE(facts.ok()) << facts.error().message;
-    const auto moves_of = [](const Collective& collective, int32_t chunk) {
-      std::vector<Round> rounds = of_chunk(collective, {chunk}).rounds;
-      std::erase_if(rounds, [](const Round& round) { return round.moves.empty(); });
-      return rounds;
-    };
-    for (int32_t c = 0; c < cut.chunk_count; ++c) {
-      EXPECT_EQ(moves_of(ordered, c), moves_of(cut, c)) << name << ", chunk " << c;
-    }
-    int32_t turn = 0;
-    for (const Round& round : ordered.rounds) {
-      ASSERT_FALSE(round.moves.empty());
-      for (const Move& move : round.moves) {
-        EXPECT_EQ(turns[static_cast<size_t>(move.chunk.value)],
-                  turns[static_cast<size_t>(round.moves.front().chunk.value)]);
+    const std::vector<int32_t> delays = random_delays(random, cut.chunk_count);
+    std::map<int64_t, std::multiset<Move>> expected;
+    for (size_t r = 0; r < cut.rounds.size(); ++r) {
+      for (const Move& move : cut.rounds[r].moves) {
+        expected[static_cast<int64_t>(r) + delays[static_cast<size_t>(move.chunk.value)]].insert(
+            move);
       }
-      const int32_t mine = turns[static_cast<size_t>(round.moves.front().chunk.value)];
-      EXPECT_GE(mine, turn);
-      turn = mine;
+    }
+    const Collective after = delayed(cut, delays);
+    EXPECT_EQ(after.members, cut.members);
+    ASSERT_EQ(after.rounds.size(), expected.size());
+    size_t place = 0;
+    for (const auto& [round, moves] : expected) {
+      const std::vector<Move>& found = after.rounds[place++].moves;
+      EXPECT_EQ(std::multiset<Move>(found.begin(), found.end()), moves) << name << ", " << round;
+    }
+    const auto facts = examine(after);
+    EXPECT_TRUE(facts.ok()) << facts.error().message;
+    EXPECT_EQ(delayed(cut, std::vector<int32_t>(delays.size(), 7)), cut);
+  }
+}
+
+// Inputs grow from their end to their start, as gradients do. With slices in a pipeline, the sum
+// ends soon after they are complete, and over slow links not later than a sum of whole inputs.
+TEST(Slices, DelayedSumsOfGrowingInputsEndSooner) {
+  const Bytes size{1 << 20};
+  const Duration grown = std::chrono::milliseconds(10);  // from the last element to the first
+  for (int32_t count = 2; count <= 6; ++count) {
+    const Collective ring = make_ring(members(count));
+    const Collective cut = sliced(ring, 8);
+    const int32_t chunks = cut.chunk_count;
+    std::vector<int32_t> delays;
+    std::vector<Duration> starts;
+    for (int32_t c = 0; c < chunks; ++c) delays.push_back(chunks - 1 - c);
+    for (int32_t i = 0; i < count * chunks; ++i) {
+      starts.push_back(grown - grown * (i % chunks) / chunks);
+    }
+    const Collective pipeline = delayed(cut, delays);
+    for (const double share : {0.1, 0.3, 1.0, 2.0}) {  // a whole sum takes this share of `grown`
+      const double moved = 2.0 * (count - 1) / count * static_cast<double>(size.count);
+      const double seconds = share * to_milliseconds(grown) / 1000;
+      const Cluster cluster =
+          uniform_cluster(count, {std::chrono::microseconds(20), moved / seconds});
+      const auto whole = reduction_finish(
+          ring, std::vector<Duration>(static_cast<size_t>(count), grown), size, cluster);
+      PortSides ports(cluster);
+      const auto parts = reduction_finish_in_parts(pipeline, starts, size, cluster, ports);
+      const Duration before = *std::max_element(whole.begin(), whole.end()) - grown;
+      const Duration after = *std::max_element(parts.begin(), parts.end()) - grown;
+      // Up to `share` 0.3 the links keep up with the growth.
+      EXPECT_LT(to_milliseconds(after), (share < 0.5 ? 0.4 : 1) * to_milliseconds(before))
+          << count << " members, share " << share;
     }
   }
 }
@@ -276,7 +308,7 @@ TEST(Slices, InTurnsKeepTheMovesOfEachChunk) {
 // The upper half of the inputs is complete first, and its sum is whole before the rest is.
 TEST(Reduction, SumsThePartsOfAnInputAsTheyCome) {
   const Collective ring = sliced(make_ring(members(2)), 2);
-  const Collective ordered = in_turns(ring, std::vector<int32_t>{1, 1, 0, 0});
+  const Collective ordered = delayed(ring, std::vector<int32_t>{2, 2, 0, 0});
   const Floats own[2] = {{1, 2, 3, 4, 5, 6, 7, 8}, {10, 20, 30, 40, 50, 60, 70, 80}};
   Floats totals[2] = {Floats(8), Floats(8)};
   std::vector<std::unique_ptr<Reduction>> parts;
@@ -348,7 +380,7 @@ TEST(Reduction, GrowingInputsTakeTheirPrice) {
       ASSERT_TRUE(made.ok()) << made.error().message;
       const auto slices = static_cast<int32_t>(1 + random.below(3));
       const Collective cut = sliced(made.value().collective, slices);
-      const Collective ordered = in_turns(cut, random_turns(random, cut.chunk_count));
+      const Collective ordered = delayed(cut, random_delays(random, cut.chunk_count));
       const int64_t of_chunk = 1 + random.below(5);
       const int64_t elements = of_chunk * ordered.chunk_count;  // all chunks alike, none empty
       Way way;
