@@ -18,17 +18,6 @@
 
 namespace tenuto {
 
-// Elements [first, end) of a tensor.
-struct ElementRange {
-  int64_t first = 0, end = 0;
-  // Whether the range has no elements.
-  bool empty() const { return first == end; }
-};
-// The elements of chunk `chunk` of `chunks` in a tensor of `elements`; sizes differ by one at most.
-inline ElementRange chunk_range(int64_t elements, int64_t chunk, int64_t chunks) {
-  return {chunk * elements / chunks, (chunk + 1) * elements / chunks};
-}
-
 // The same collective with every chunk cut into `slices`; the slices of a move follow each other.
 //
 // Requires: slices >= 1, chunk_count x slices within int32_t

@@ -9,6 +9,19 @@
 
 namespace tenuto {
 
+// Elements [first, end) of a tensor.
+struct ElementRange {
+  int64_t first = 0, end = 0;
+  // Whether the range has no elements.
+  bool empty() const { return first == end; }
+  auto operator<=>(const ElementRange&) const = default;
+};
+
+// The elements of chunk `chunk` of `chunks` in a tensor of `elements`; sizes differ by one at most.
+inline ElementRange chunk_range(int64_t elements, int64_t chunk, int64_t chunks) {
+  return {chunk * elements / chunks, (chunk + 1) * elements / chunks};
+}
+
 // One chunk goes from one member to another: added to what is there, or put in its place.
 struct Move {
   WorkerId from, to;
@@ -23,8 +36,8 @@ struct Round {
   auto operator<=>(const Round&) const = default;
 };
 
-// An all-reduce among `members` over `chunk_count` nearly equal pieces of one tensor. Chunk c of n
-// elements is [c n / chunk_count, (c + 1) n / chunk_count).
+// An all-reduce among `members` over `chunk_count` nearly equal pieces of one tensor, as
+// chunk_range() cuts it.
 struct Collective {
   std::vector<WorkerId> members;
   int32_t chunk_count = 0;
