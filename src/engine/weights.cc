@@ -21,21 +21,6 @@
 namespace tenuto {
 namespace {
 
-constexpr int64_t kAlignment = 16;  // floats: 64 bytes
-
-int64_t aligned(int64_t count) { return (count + kAlignment - 1) / kAlignment * kAlignment; }
-
-// Gives each weight of one kind its place, from `next` on; returns the end.
-template <class Wanted>
-int64_t place_weights(std::vector<Weight>& all, int64_t next, const Wanted& wanted) {
-  for (Weight& weight : all) {
-    if (!wanted(weight.card)) continue;
-    weight.first = next;
-    next += aligned(weight.card.count());
-  }
-  return next;
-}
-
 // Torch takes square roots on the CPU with oneMKL, which before 2025.0 picks a function's kernel in
 // the first call. Threads that make this call at the same time may get a kernel with only a few
 // correct digits, and replicas then differ. So one thread makes the first call alone.
@@ -51,13 +36,13 @@ Weights::Weights(const Job& job, const std::vector<ParameterCard>& cards, at::De
     : optimizer_(job.optimizer.kind),
       momentum_(job.optimizer.momentum),
       bf16_(job.device.precision == "bf16") {
-  for (const ParameterCard& card : cards) all_.push_back({card, 0, {}, {}, {}});
-  decayed_end_ = place_weights(
-      all_, 0, [](const ParameterCard& card) { return card.decays() && !card.shared; });
-  shared_first_ = place_weights(
-      all_, decayed_end_, [](const ParameterCard& card) { return !card.decays() && !card.shared; });
-  count_ =
-      place_weights(all_, shared_first_, [](const ParameterCard& card) { return card.shared; });
+  const ParameterLayout layout = layout_of(cards);
+  for (size_t i = 0; i < cards.size(); ++i) {
+    all_.push_back({cards[i], layout.first[i], {}, {}, {}});
+  }
+  decayed_end_ = layout.decayed_end;
+  shared_first_ = layout.shared_first;
+  count_ = layout.count;
 
   const at::NoGradGuard guard;
   at::Tensor start = at::zeros({count_}, at::kFloat);

@@ -33,11 +33,8 @@ struct WeightGradient {
   at::Tensor value;
 };
 
-// All parameters and buffers of one stage.
-//
-// Layout: matrices (decayed), then vectors and buffers, then the shared tied weight; each tensor
-// starts at a multiple of 64 bytes, as torch would place it, so that matrix products take the same
-// path.
+// All parameters and buffers of one stage. ParameterLayout says where each lies in the flat
+// tensors.
 class Weights {
  public:
   // Initialised from the job's seed.

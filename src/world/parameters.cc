@@ -15,6 +15,10 @@ namespace {
 // root of their number.
 constexpr double kDeviation = 0.02;
 
+constexpr int64_t kAlignment = 16;  // floats: 64 bytes
+
+int64_t aligned(int64_t count) { return (count + kAlignment - 1) / kAlignment * kAlignment; }
+
 void add_block(const ModelSettings& model, int32_t block, std::vector<ParameterCard>& cards) {
   const int64_t width = model.width;
   const double residual = kDeviation / std::sqrt(2.0 * model.layers);
@@ -85,6 +89,38 @@ std::vector<ParameterCard> parameters_of(const ModelSettings& model, const DataE
                                          int32_t layer_first, int32_t layer_end) {
   return model.kind == "gpt" ? gpt_parameters(model, layer_first, layer_end)
                              : mlp_parameters(model, extent, layer_first, layer_end);
+}
+
+ParameterLayout layout_of(std::span<const ParameterCard> cards) {
+  ParameterLayout layout;
+  layout.first.resize(cards.size());
+  int64_t next = 0;
+  // Gives each tensor of one kind its place; returns the end.
+  const auto place = [&](const auto& wanted) {
+    for (size_t i = 0; i < cards.size(); ++i) {
+      if (!wanted(cards[i])) continue;
+      layout.first[i] = next;
+      next += aligned(cards[i].count());
+    }
+    return next;
+  };
+  layout.decayed_end =
+      place([](const ParameterCard& card) { return card.decays() && !card.shared; });
+  layout.shared_first =
+      place([](const ParameterCard& card) { return !card.decays() && !card.shared; });
+  layout.count = place([](const ParameterCard& card) { return card.shared; });
+  return layout;
+}
+
+std::vector<ElementRange> growth_of(std::span<const ParameterCard> cards,
+                                    const ParameterLayout& layout) {
+  CHECK(layout.first.size() == cards.size(), "the layout of these tensors");
+  std::vector<ElementRange> parts;
+  for (size_t i = cards.size(); i-- > 0;) {
+    if (!cards[i].trained) continue;
+    parts.push_back({layout.first[i], layout.first[i] + cards[i].count()});
+  }
+  return parts;
 }
 
 void initial_values(const ParameterCard& card, int64_t seed, std::span<float> into) {

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "ir/collective.h"
 #include "world/job.h"
 
 namespace tenuto {
@@ -39,6 +40,28 @@ struct ParameterCard {
 // that two stages hold comes last in the second one.
 std::vector<ParameterCard> parameters_of(const ModelSettings& model, const DataExtent& extent,
                                          int32_t layer_first, int32_t layer_end);
+
+// Where the tensors of a stage lie in a flat tensor of all of them, such as the stage's gradient:
+// matrices (decayed), then vectors and buffers, then the shared tied weight, those of each kind in
+// the order of their cards. In fp32, each tensor starts at a multiple of 64 bytes, as torch would
+// place it, so that matrix products take the same path. The elements between them are unused.
+struct ParameterLayout {
+  std::vector<int64_t> first;  // of each card: its first element
+  int64_t decayed_end = 0;     // of the matrices
+  int64_t shared_first = 0;    // of the shared weight; `count` if there is none
+  int64_t count = 0;           // elements of the flat tensor
+};
+
+// The layout of the tensors on these cards.
+ParameterLayout layout_of(std::span<const ParameterCard> cards);
+
+// The gradients of a stage in the order in which a backward pass completes them: the trained
+// tensors of `cards`, the last one first, each as a range of the flat gradient. Matrices and
+// vectors lie apart, so neighbours in this order may be far from each other in the flat gradient.
+//
+// Requires: the cards are in the order of the model, and `layout` is layout_of(cards)
+std::vector<ElementRange> growth_of(std::span<const ParameterCard> cards,
+                                    const ParameterLayout& layout);
 
 // The initial values of a parameter: a function of (seed, name) alone.
 //
