@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <limits>
 #include <map>
+#include <numeric>
 #include <utility>
 
 #include "base/check.h"
@@ -70,6 +71,32 @@ Collective delayed(const Collective& collective, std::span<const int32_t> delays
   ordered.rounds.reserve(rounds.size());
   for (auto& [place, round] : rounds) ordered.rounds.push_back(std::move(round));
   return ordered;
+}
+
+std::vector<int32_t> delays_by_growth(int64_t elements, int32_t chunks,
+                                      std::span<const ElementRange> parts) {
+  CHECK(elements >= 0 && chunks >= 1, cat(elements, " elements in ", chunks, " chunks"));
+  std::vector<size_t> grown(static_cast<size_t>(chunks));  // parts until the chunk is complete
+  for (size_t p = 0; p < parts.size(); ++p) {
+    const auto [first, end] = parts[p];
+    CHECK(0 <= first && first <= end && end <= elements,
+          cat("part ", p, " is [", first, ", ", end, ") of ", elements, " elements"));
+    // The last chunk that begins at or before `first`; so it ends behind it.
+    int64_t c = parts[p].empty() ? chunks : ((first + 1) * chunks - 1) / elements;
+    for (; c < chunks && chunk_range(elements, c, chunks).first < end; ++c) {
+      if (!chunk_range(elements, c, chunks).empty()) grown[static_cast<size_t>(c)] = p + 1;
+    }
+  }
+  std::vector<int32_t> order(grown.size());
+  std::iota(order.rbegin(), order.rend(), 0);
+  std::stable_sort(order.begin(), order.end(), [&](int32_t left, int32_t right) {
+    return grown[static_cast<size_t>(left)] < grown[static_cast<size_t>(right)];
+  });
+  std::vector<int32_t> delays(grown.size());
+  for (size_t i = 0; i < order.size(); ++i) {
+    delays[static_cast<size_t>(order[i])] = static_cast<int32_t>(i);
+  }
+  return delays;
 }
 
 Collective own_moves(const Collective& collective, WorkerId self) {

@@ -38,6 +38,18 @@ inline constexpr int32_t kMostSlices = 1024;
 // Requires: a delay of at least 0 for each chunk
 Collective delayed(const Collective& collective, std::span<const int32_t> delays);
 
+// The delays of delayed() with which chunks travel in the order in which a growing tensor of
+// `elements` completes them. `parts` are ranges of the tensor in the order in which they become
+// complete. What is in no part is complete from the start, what is in several with the last of
+// them. Of chunks that become complete together, the last one goes first, because a gradient grows
+// from its end.
+//
+// Shapes: by chunk; 0 .. chunks - 1, each once
+// Requires: chunks >= 1; each part lies within the tensor
+// Cost: linear in the parts and the chunks in each of them, and a sort of the chunks
+std::vector<int32_t> delays_by_growth(int64_t elements, int32_t chunks,
+                                      std::span<const ElementRange> parts);
+
 // Only the moves that `self` sends or receives, in the same rounds; members and chunks stay as they
 // are.
 Collective own_moves(const Collective& collective, WorkerId self);
