@@ -170,8 +170,13 @@ endif()
 # The programs of the tests with label threads: all that the thread sanitizer's run needs.
 add_custom_target(thread_tests)
 
-# What computes takes two slots of ctest, what waits takes one (docs/decisions/059).
+# What computes takes two slots of ctest, what waits takes one. What computes for long takes as many
+# as `run` gives ctest for each core, so that it has a core for itself (docs/decisions/059).
 set(TENUTO_SLOTS_TO_COMPUTE 2)
+set(TENUTO_SLOTS_OF_A_CORE 4)
+if(TENUTO_SANITIZE)
+  set(TENUTO_SLOTS_OF_A_CORE 2)
+endif()
 
 # tenuto_test(NAME SOURCES a_test.cc ... LINKS folder ... [WHOLE] [BUSY] [LABELS label]
 #             [TIMEOUT seconds])
@@ -224,8 +229,9 @@ endfunction()
 # the label processes. Where the output matches the regular expression SKIP, it counts as skipped.
 # Sanitized builds leave out the methods that are marked @another_case, and `./run test` those
 # marked @long_case, which get the label long.
-# Processes wait more than they compute, so each test takes one slot; they are the longest tests, so
-# they start first.
+# Processes wait more than they compute, so each test takes one slot, but a core's if the method is
+# marked @busy_case. They are the longest tests, so they start first; those of a core before all
+# others, because later so many slots would never be free at once.
 function(tenuto_python_tests prefix)
   cmake_parse_arguments(arg "" "SKIP" "ENVIRONMENT" ${ARGN})
   find_package(Python3 REQUIRED COMPONENTS Interpreter)
@@ -252,6 +258,10 @@ function(tenuto_python_tests prefix)
           set_tests_properties(${prefix}.${case} PROPERTIES
             ENVIRONMENT "${arg_ENVIRONMENT};PYTHONDONTWRITEBYTECODE=1" TIMEOUT 600 COST 100
             SKIP_REGULAR_EXPRESSION "${arg_SKIP}" LABELS processes)
+          if("busy_case" IN_LIST marks)
+            set_tests_properties(${prefix}.${case} PROPERTIES
+                                 PROCESSORS ${TENUTO_SLOTS_OF_A_CORE} COST 300)
+          endif()
           if("long_case" IN_LIST marks)
             set_tests_properties(${prefix}.${case} PROPERTIES LABELS "processes;long" TIMEOUT 3600)
           endif()

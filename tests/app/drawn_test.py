@@ -12,7 +12,7 @@ import random
 import statistics
 import unittest
 
-from harness import another_case, long_case
+from harness import another_case, long_case, busy_case
 from survive_test import Survival
 
 STEPS = 40
@@ -160,10 +160,12 @@ class Drawn(Survival):
 
     # The speed of the machine decides who rejoins before the end; join_test.py waits for that.
 
+    @busy_case
     def test_seed_3(self):
         self.assertGreater(self.play_all([3]), 0)
 
     @another_case
+    @busy_case
     def test_seed_45(self):
         self.assertGreater(self.play_all([45]), 0)
 

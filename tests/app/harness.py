@@ -27,6 +27,11 @@ def long_case(method):
     return method
 
 
+def busy_case(method):
+    """Marks a test that computes for long: ctest leaves it a core."""
+    return method
+
+
 class Run:
     """One `tenuto train` under way."""
 

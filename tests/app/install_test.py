@@ -9,7 +9,7 @@ import sys
 import unittest
 
 import harness
-from harness import long_case
+from harness import long_case, busy_case
 
 BUILD = pathlib.Path(os.environ["TENUTO_BUILD"])
 SOURCE = pathlib.Path(__file__).resolve().parents[2]
@@ -175,6 +175,7 @@ class Package(Prefix):
         if harness.SANITIZED:
             self.skipTest("sanitized libraries are for their own build")
 
+    @busy_case
     def test_find_package(self):
         self.compiled_alike()
         # Nothing of the tree is needed: the examples are the installed ones.

@@ -2,7 +2,7 @@
 import json
 import unittest
 
-from harness import KILL, SANITIZED, SILENCE, STOP, another_case
+from harness import KILL, SANITIZED, SILENCE, STOP, another_case, busy_case
 from survive_test import Survival
 
 LEARNS = "receives the state"
@@ -177,6 +177,7 @@ class Join(Returning):
                        "the joiner has a new donor, or all of the state")
         return LEARNS in next(reason for reason in since() if LEARNS in reason or KNOWS in reason)
 
+    @busy_case
     def test_joiner_and_donor_die_in_the_state_transfer(self):
         # The first part has 1 MiB, later ones more or less: the transfer takes several steps. Under
         # sanitizers, a step with a state of 8 MiB takes a second.
@@ -241,6 +242,7 @@ class Join(Returning):
                       self.told(run, "fault"))
         self.assertTrue(any(KNOWS in reason for reason in self.told(run, "join")))
 
+    @busy_case
     def test_a_real_model_has_the_same_losses(self):
         self.need_torch()
         for tied in (True,) if SANITIZED else (False, True):
@@ -259,6 +261,7 @@ class Join(Returning):
             self.stop(run)
             self.assert_as_undisturbed(run, f"{name}-alone")
 
+    @busy_case
     def test_a_state_of_several_parts_is_sent_bit_for_bit(self):
         # About 2.5 MB of state per stage: several parts, with optimizer steps in between.
         self.need_torch()

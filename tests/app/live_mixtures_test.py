@@ -3,7 +3,7 @@ import json
 import subprocess
 import unittest
 
-from harness import LIMIT, TENUTO
+from harness import LIMIT, TENUTO, busy_case
 
 
 class LiveMixtures(unittest.TestCase):
@@ -27,6 +27,7 @@ class LiveMixtures(unittest.TestCase):
         if "live-mixtures" not in listed.stdout:
             self.skipTest("benchmarks are not built (TENUTO_BENCHMARKS)")
 
+    @busy_case
     def test_two_pipelines(self):
         rows = self.rows("2x4", "none,dead+dead,slow+link,dead+slow")
         self.assertEqual([row["troubles"] for row in rows],

@@ -9,7 +9,7 @@ import tempfile
 import time
 import unittest
 
-from harness import LIMIT, TENUTO, Case, alive, another_case
+from harness import LIMIT, TENUTO, Case, alive, another_case, busy_case
 
 
 class Profile(Case):
@@ -47,6 +47,7 @@ class Profile(Case):
 
 
 class FromAJobToAPlan(Profile):
+    @busy_case
     def test_a_profile_is_planned_and_trained(self):
         self.need_torch()
         self.write_text_job(job__steps=4)

@@ -6,7 +6,7 @@ import stat
 import subprocess
 import unittest
 
-from harness import Case, LIMIT, TENUTO, another_case
+from harness import Case, LIMIT, TENUTO, another_case, busy_case
 
 
 def tenuto(*arguments):
@@ -150,6 +150,7 @@ class Live(Case):
 
 
 class Replay(Case):
+    @busy_case
     def test_a_trace_of_slow_links(self):
         listed = tenuto("bench", "list")
         if "slow-link" not in listed.stdout:

@@ -6,7 +6,7 @@ import subprocess
 import time
 import unittest
 
-from harness import LIMIT, SANITIZED, TENUTO, another_case
+from harness import LIMIT, SANITIZED, TENUTO, another_case, busy_case
 from survive_test import Survival
 
 
@@ -60,6 +60,7 @@ class Staggered(Survival):
         print(f"priced {period:.2f} ms, took {times}")
         self.assertTrue(any(abs(time - period) <= 0.001 * period for time in times), times)
 
+    @busy_case
     def test_clipped_steps_of_the_engine(self):
         # The clip is the median of the norms: some steps are kept, others are undone.
         self.write_engine_job(optimizer__clip=0)
@@ -85,6 +86,7 @@ class Staggered(Survival):
         resumed = self.train("--resume", name="resumed")
         self.assertEqual(self.losses(resumed), self.losses(whole))
 
+    @busy_case
     def test_deaths_before_the_norm_is_known(self):
         chance = random.Random(3)
         self.write_engine_job(optimizer__clip=0)

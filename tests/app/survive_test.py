@@ -9,7 +9,7 @@ import subprocess
 import time
 import unittest
 
-from harness import Case, KILL, LIMIT, SANITIZED, SILENCE, STOP, TENUTO, another_case
+from harness import Case, KILL, LIMIT, SANITIZED, SILENCE, STOP, TENUTO, another_case, busy_case
 
 RESUMED = re.compile(r"step (\d+) has begun (?:again )?without .*, "
                      r"([0-9.]+) ms after the coordinator heard")
@@ -180,6 +180,7 @@ class Rehearsed(Survival):
     def test_worker_3_killed_after_any_op(self):
         self.kill_after_any_op(3)
 
+    @busy_case
     def test_the_example(self):
         example = pathlib.Path(__file__).parents[2] / "examples" / "failures.toml"
         faster = [f"--device.{op}_ms=1" for op in ("forward", "backward_input", "backward_weight")]

@@ -44,7 +44,7 @@ namespace {
 namespace fs = std::filesystem;
 
 // Sanitizers look for wrong uses of memory. More steps would only repeat them.
-constexpr int64_t kSteps = kSanitized ? 8 : 20;
+constexpr int64_t kSteps = kSanitized ? 6 : 20;
 
 // Each test has its own folder, removed at its end.
 class Truth : public testing::Test {
