@@ -19,9 +19,9 @@ namespace tenuto {
 enum class Ticket : uint64_t {};
 inline constexpr Ticket kNoTicket{0};
 
-// A report. With a ticket: that call has ended with `status`. Without a ticket, but with a peer:
-// that peer is lost, and `status` says why. With neither: something new has come from the
-// coordinator.
+// A report. With a ticket: that call has ended with `status`, unless it has `grown`. Without a
+// ticket, but with a peer: that peer is lost, and `status` says why. With neither: something new
+// has come from the coordinator.
 struct Done {
   Ticket ticket = kNoTicket;
   Status status = ok();
@@ -30,6 +30,9 @@ struct Done {
   Duration finish{};   // of a compute op: when it ended; of a Recv: when it arrived
   Duration sent{};     // of a Recv: the sender's stamp, on the sender's clock
   uint64_t tally = 0;  // of a Recv: the tally that the sender put on the message
+  // Above 0: the compute op goes on, and so many parts of the gradient sum to which it adds are
+  // complete (SumGrowth in runtime/growth.h).
+  int32_t grown = 0;
 };
 
 class QueueMailbox;

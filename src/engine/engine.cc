@@ -13,6 +13,7 @@
 #include "engine/stage_engine.h"
 #include "runtime/stages.h"
 #include "world/fit.h"
+#include "world/job_model.h"
 
 namespace tenuto {
 namespace {
@@ -37,6 +38,22 @@ Status add_boundaries(const StageModule& module, int32_t stage, int32_t stage_co
   return stage + 1 < stage_count ? add(stage + 1, module.outputs()) : ok();
 }
 
+// How the gradient sum of a stage grows. A tied weight that two stages hold gets its gradients from
+// both.
+SumGrowth growth_in(const Job& job, const Weights& weights) {
+  if (!sums_grow(job)) return {};
+  std::vector<ParameterCard> cards;
+  for (const Weight& weight : weights.all()) {
+    if (weight.card.shared) return {};
+    cards.push_back(weight.card);
+  }
+  const ParameterLayout layout = layout_of(cards);
+  return {layout.count, growth_of(cards, layout)};
+}
+
+// So many more elements of a sum are worth a report.
+constexpr int64_t kReportElements = kGrowthSliceBytes / static_cast<int64_t>(sizeof(float)) / 2;
+
 }  // namespace
 
 StageEngine::StageEngine(const Job& job, const Plan& plan, StageId stage,
@@ -51,8 +68,11 @@ StageEngine::StageEngine(const Job& job, const Plan& plan, StageId stage,
       mailbox_(mailbox),
       module_(std::move(module)),
       weights_(job, module_->parameters(), device_.place()),
-      sums_(weights_, device_) {
+      sums_(weights_, device_),
+      growth_(growth_in(job, weights_)),
+      growing_(growth_, kReportElements) {
   module_->bind(weights_);
+  watch_weights();
   thread_ = std::thread([this] { serve(); });
 }
 
@@ -111,7 +131,7 @@ bool StageEngine::is_here(const Value& value) const {
 
 Status StageEngine::start(const Op& op, Duration, Ticket ticket) {
   CHECK(op.stage == stage_, cat("an op of stage ", stage_, ", got one of ", op.stage));
-  slot_.start({op, ticket});
+  slot_.start({op, ticket, std::exchange(reports_next_, false)});
   return ok();
 }
 

@@ -7,6 +7,7 @@
 #include <torch/csrc/autograd/custom_function.h>
 
 #include <cstdint>
+#include <map>
 #include <optional>
 
 namespace tenuto {
@@ -93,13 +94,21 @@ at::Tensor linear(const at::Tensor& x, const Weight& weight, const Weight* bias,
   return Product::apply(x, weight.value, bias_value, ProductOf{&weight, bias, deferred});
 }
 
-void drain(DeferredWork& work, at::Tensor& scratch) {
+void drain(DeferredWork& work, at::Tensor& scratch,
+           const std::function<void(const Weight&)>& added) {
   const at::NoGradGuard guard;
+  std::map<const Weight*, const LinearWork*> last;  // that adds to a weight
+  for (const LinearWork& one : work) {
+    for (const Weight* weight : {one.weight, one.bias}) last[weight] = &one;
+  }
   for (LinearWork& one : work) {
     at::Tensor product = matrix_in(scratch, one.dy.size(1), one.x.size(1), one.x);
     at::mm_out(product, one.dy.t(), one.x);
     one.weight->gradient.add_(product);
     if (one.bias != nullptr) one.bias->gradient.add_(one.dy.sum(0));
+    for (const Weight* weight : {one.weight, one.bias}) {
+      if (added && weight != nullptr && last[weight] == &one) added(*weight);
+    }
     one = LinearWork{};
   }
   work.clear();

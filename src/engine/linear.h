@@ -7,6 +7,7 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <functional>
 #include <vector>
 
 #include "engine/weights.h"
@@ -31,7 +32,9 @@ at::Tensor linear(const at::Tensor& x, const Weight& weight, const Weight* bias,
                   DeferredWork* deferred);
 
 // Does the deferred work and adds it to the gradients. `scratch` keeps the memory of one product
-// between calls.
-void drain(DeferredWork& work, at::Tensor& scratch);
+// between calls. `added`, if not empty, is called with each weight as soon as no more of the work
+// adds to it.
+void drain(DeferredWork& work, at::Tensor& scratch,
+           const std::function<void(const Weight&)>& added = {});
 
 }  // namespace tenuto

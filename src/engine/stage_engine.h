@@ -14,6 +14,7 @@
 #include "engine/boundary.h"
 #include "engine/data.h"
 #include "engine/device.h"
+#include "engine/growing.h"
 #include "engine/stage_module.h"
 #include "engine/sums.h"
 #include "engine/value_store.h"
@@ -51,7 +52,8 @@ struct StageSurroundings {
 inline Error failed(const std::string& what) { return {Code::Invalid, Reach::Worker, what}; }
 
 // The device of one stage.
-class StageEngine : public StageDevice<Device, Stash, std::unique_ptr<LateWork>> {
+class StageEngine : public StageDevice<Device, Stash, std::unique_ptr<LateWork>>,
+                    private GradientGrowth {
  public:
   StageEngine(const Job& job, const Plan& plan, StageId stage, std::unique_ptr<StageModule> module,
               std::shared_ptr<const StageSurroundings> shared, Mailbox& mailbox);
@@ -64,6 +66,7 @@ class StageEngine : public StageDevice<Device, Stash, std::unique_ptr<LateWork>>
   Result<std::span<const std::byte>> bytes(const Value& value) override;
   void set_speed(double speed) override { speed_ = speed; }
   Copies* copies() override { return shared_->copies.get(); }
+  GradientGrowth* growth() override { return growth_.parts.empty() ? nullptr : this; }
   Result<std::span<std::byte>> allocate(const Value& value) override;
   Element sum_elements() const override {
     return weights_.fixed() ? Element::Int64 : Element::Float32;
@@ -82,9 +85,16 @@ class StageEngine : public StageDevice<Device, Stash, std::unique_ptr<LateWork>>
   struct Call {
     Op op;
     Ticket ticket;
+    bool reports = false;  // which parts of the sum are complete meanwhile
   };
   // How the last Step can be taken back.
   enum class Undo { None, Skipped, Kept };
+
+  SumGrowth growth_of(StageId) const override { return growth_; }
+  void report_growth(StageId) override { reports_next_ = true; }
+  void watch_weights();
+  void note_added(const Weight& weight);
+  void note_made(const LateWork& late);
 
   void serve();
   Status run(const Op& op);
@@ -135,6 +145,11 @@ class StageEngine : public StageDevice<Device, Stash, std::unique_ptr<LateWork>>
   std::atomic<double> speed_ = 1;  // read by the compute thread
   Undo undo_ = Undo::None;
   at::Tensor scratch_;
+  const SumGrowth growth_;
+  std::vector<size_t> parts_;  // by weight: its part of the growth
+  GrowingParts growing_;
+  bool reports_next_ = false;     // the next op that is started
+  Ticket reporting_ = kNoTicket;  // of the op under way, if it reports; the compute thread's
   bool sums_clear_ = false;
   bool divided_ = false;  // the mean has been computed from the present totals
 

@@ -39,7 +39,9 @@ class StageModule {
   // What forward gives to the next stage. Not asked at the last stage.
   virtual Boundary outputs() const = 0;
   // Computes a micro-batch. The result must depend on the arguments and the weights alone, because
-  // an interrupted step runs some micro-batches again. Changes no input and no weight.
+  // an interrupted step runs some micro-batches again. Changes no input and no weight. Its backward
+  // adds to each weight's gradient once, as autograd does unless a function runs a backward itself:
+  // the sum of the gradients is sent while other weights still get theirs.
   virtual Tensors forward(const Tensors& inputs, const Pass& pass) const = 0;
   // The loss of a micro-batch, a single number, from what the last stage's forward returned.
   virtual at::Tensor loss(const Tensors& outputs, const Tensors& targets) const = 0;

@@ -8,6 +8,8 @@
 #include <cmath>
 #include <cstring>
 #include <exception>
+#include <memory>
+#include <set>
 #include <utility>
 
 #include "base/check.h"
@@ -36,6 +38,51 @@ void run_backward(const Tensors& outputs, Tensors gradients) {
 }
 
 }  // namespace
+
+// --- The growth of the sum -----------------------------------------------------------------------
+
+// Has note_added() called whenever a backward has added a gradient to a weight's sum. A backward
+// does this once for each weight, with the gradients of all its uses.
+void StageEngine::watch_weights() {
+  class Added : public torch::autograd::PostAccumulateGradHook {
+   public:
+    Added(StageEngine& engine, const Weight& weight) : engine_(engine), weight_(weight) {}
+    void operator()(const at::Tensor&) override { engine_.note_added(weight_); }
+
+   private:
+    StageEngine& engine_;
+    const Weight& weight_;
+  };
+  parts_.resize(weights_.all().size());
+  size_t part = growth_.parts.size();
+  for (size_t i = 0; part > 0; ++i) {
+    const Weight& weight = weights_.all()[i];
+    if (!weight.card.trained) continue;
+    parts_[i] = --part;
+    torch::autograd::impl::set_post_acc_grad_hooks(weight.value,
+                                                   std::make_unique<Added>(*this, weight));
+  }
+}
+
+// The sum of this weight's gradients is complete, if the op is the last one that adds to the sum.
+void StageEngine::note_added(const Weight& weight) {
+  if (reporting_ == kNoTicket) return;
+  const auto index = static_cast<size_t>(&weight - weights_.all().data());
+  Done done;
+  done.ticket = reporting_;
+  done.grown = growing_.complete(parts_[index]);
+  if (done.grown > 0) mailbox_.post(std::move(done));
+}
+
+// The gradients that were made apart have been added.
+void StageEngine::note_made(const LateWork& late) {
+  if (reporting_ == kNoTicket) return;
+  std::set<const Weight*> later;
+  for (const LinearWork& one : late.products) later.insert({one.weight, one.bias});
+  for (const WeightGradient& one : late.made) {
+    if (!later.contains(one.weight)) note_added(*one.weight);
+  }
+}
 
 // --- The store ---------------------------------------------------------------------------------
 
@@ -88,7 +135,15 @@ void StageEngine::serve() {
     Done done;
     done.ticket = call->ticket;
     done.start = monotonic_clock().now();
+    if (call->reports) growing_.begin();
+    reporting_ = call->reports ? call->ticket : kNoTicket;
     done.status = run(call->op);
+    reporting_ = kNoTicket;
+    if (call->reports && growing_.was_late() && done.status.ok()) {
+      done.status = failed(
+          cat("stage ", stage_, ": a backward has added to a gradient twice, and ",
+              "its sum was under way: each module must add each weight's gradient ", "once"));
+    }
     const Duration took = monotonic_clock().now() - done.start;
     std::this_thread::sleep_for(at_speed(took, speed_) - took);
     done.finish = monotonic_clock().now();
@@ -265,7 +320,8 @@ Status StageEngine::backward_weight(const Op& op) {
   clear_once();
   account_.add(op.micro);
   weights_.add(found->second->made);
-  drain(found->second->products, scratch_);
+  note_made(*found->second);
+  drain(found->second->products, scratch_, [this](const Weight& weight) { note_added(weight); });
   if (weights_.fixed()) weights_.fold();
   late_.erase(found);
   return ok();

@@ -394,6 +394,20 @@ void Walk::end_sends(int32_t index) {
   }
 }
 
+bool Walk::waits_only_for(int32_t reader, int32_t writer) const {
+  const int32_t missing = missing_[at(reader)];
+  const int32_t first = write_first_[at(writer)], end = write_first_[at(writer) + 1];
+  if (state_[at(reader)] != State::Waiting || missing == 0 || missing > end - first) return false;
+  int32_t written = 0;
+  for (int32_t k = first; k < end; ++k) {
+    if (present_[at(write_[at(k)])] != 0) continue;
+    written += static_cast<int32_t>(std::count(read_.begin() + read_first_[at(reader)],
+                                               read_.begin() + read_first_[at(reader) + 1],
+                                               write_[at(k)]));
+  }
+  return written == missing;
+}
+
 std::vector<int32_t> Walk::waiting() const {
   std::vector<int32_t> heads;
   if (!compute_.busy() && compute_candidate() < 0) compute_.heads(heads);

@@ -78,6 +78,8 @@ class Walk {
   bool done() const { return ended_ == static_cast<int32_t>(list_.size()); }
   // The lane heads that cannot start: what a hang report prints.
   std::vector<int32_t> waiting() const;
+  // Whether all that the op at `reader` still misses is what the op at `writer` will write.
+  bool waits_only_for(int32_t reader, int32_t writer) const;
   // The values that the op at `index` reads and that are not here: why it waits.
   std::vector<Value> missing(int32_t index) const;
   // Everything in the store now.

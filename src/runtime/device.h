@@ -5,6 +5,7 @@
 
 #include "runtime/compute.h"
 #include "runtime/copies.h"
+#include "runtime/growth.h"
 #include "runtime/optimizer.h"
 #include "runtime/state_store.h"
 
@@ -18,6 +19,9 @@ class Device : public StageCompute, public Optimizer, public StateStore {
   // Copies values between the device's memory and the host's; nullptr: bytes() and allocate() give
   // the host's memory. The copies live as long as this device.
   virtual Copies* copies() { return nullptr; }
+  // Says which parts of a gradient sum are complete while an op adds to it; nullptr: the device
+  // does not say so for any stage. It lives as long as this device.
+  virtual GradientGrowth* growth() { return nullptr; }
   // From the next op on each op lasts 1 / speed times its own length, to rehearse a slow worker; 1
   // = unchanged. Requires speed in (0, 1].
   virtual void set_speed(double speed) = 0;

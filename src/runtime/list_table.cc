@@ -61,9 +61,23 @@ std::string fault_of(const Op& op, const Schedule& schedule, WorkerId self) {
   return "";
 }
 
+// The elements of a sum that are in no part of its growth.
+std::vector<ElementRange> rest_of(const SumGrowth& growth) {
+  std::vector<ElementRange> parts = growth.parts, rest;
+  std::sort(parts.begin(), parts.end());
+  int64_t next = 0;
+  for (const auto& [first, end] : parts) {
+    if (next < first) rest.push_back({next, first});
+    next = std::max(next, end);
+  }
+  if (next < growth.elements) rest.push_back({next, growth.elements});
+  return rest;
+}
+
 }  // namespace
 
-Result<ListTable> ListTable::make(const Plan& plan, const Schedule& schedule, WorkerId self) {
+Result<ListTable> ListTable::make(const Plan& plan, const Schedule& schedule, WorkerId self,
+                                  const GradientGrowth* growth) {
   ListTable table;
   if (self.value < 0 || static_cast<size_t>(self.value) >= schedule.lists.size()) {
     return Error{Code::Invalid, Reach::Job,
@@ -73,21 +87,25 @@ Result<ListTable> ListTable::make(const Plan& plan, const Schedule& schedule, Wo
   table.list_ = schedule.lists[static_cast<size_t>(self.value)];
   table.self_ = self;
   table.stage_count_ = schedule.stage_count;
+  table.split_ = plan.split_backward;
   table.groups_ = schedule.groups;
   table.collectives_ = schedule.collectives;
   if (Status status = table.check_references(plan, schedule, self); !status.ok()) {
     return status.error();
   }
   table.find_producers(schedule.stage_count);
+  table.find_growing(schedule, growth);
+  table.find_adders();
   table.number_calls(schedule, self);
   return table;
 }
 
-bool ListTable::fits(const Schedule& schedule, WorkerId self) const {
-  return self == self_ && stage_count_ == schedule.stage_count &&
+bool ListTable::fits(const Plan& plan, const Schedule& schedule, WorkerId self,
+                     const GradientGrowth* growth) const {
+  return self == self_ && stage_count_ == schedule.stage_count && split_ == plan.split_backward &&
          static_cast<size_t>(self.value) < schedule.lists.size() &&
          list_ == schedule.lists[static_cast<size_t>(self.value)] && groups_ == schedule.groups &&
-         collectives_ == schedule.collectives;
+         collectives_ == schedule.collectives && growth_ == growth_of_list(growth);
 }
 
 Status ListTable::check_references(const Plan& plan, const Schedule& schedule,
@@ -140,7 +158,53 @@ void ListTable::number_calls(const Schedule& schedule, WorkerId self) {
   }
 }
 
+// The growth of the sums of all Reduces. A tied weight, whose sum is in a bucket of its own, does
+// not grow.
+std::vector<SumGrowth> ListTable::growth_of_list(const GradientGrowth* growth) const {
+  std::vector<SumGrowth> all;
+  if (growth == nullptr) return all;
+  for (const Op& op : list_) {
+    if (op.kind != OpKind::Reduce) continue;
+    all.push_back(op.part < 0 ? growth->growth_of(op.stage) : SumGrowth{});
+  }
+  return all;
+}
+
+void ListTable::find_growing(const Schedule& schedule, const GradientGrowth* growth) {
+  growth_ = growth_of_list(growth);
+  if (growth_.empty()) return;
+  size_t reduce = 0;
+  for (size_t i = 0; i < list_.size(); ++i) {
+    if (list_[i].kind != OpKind::Reduce) continue;
+    const SumGrowth& how = growth_[reduce++];
+    const auto index = static_cast<int32_t>(i);
+    auto cut = collective_of_growth(collective(schedule, index), how);
+    if (cut && cut->chunk_count <= kTagChunks && std::ssize(cut->rounds) <= kTagRounds)
+      growing_.push_back({index, how, rest_of(how), std::move(*cut)});
+  }
+}
+
+void ListTable::find_adders() {
+  adder_.assign(list_.size(), -1);
+  std::map<std::pair<StageId, MicroId>, int32_t> inputs;  // BackwardInputs
+  for (size_t i = 0; i < list_.size() && !growing_.empty(); ++i) {
+    const Op& op = list_[i];
+    const auto index = static_cast<int32_t>(i);
+    if (op.kind == OpKind::BackwardInput) inputs[{op.stage, op.micro}] = index;
+    if (op.kind != OpKind::BackwardWeight) continue;
+    const auto input = inputs.find({op.stage, op.micro});
+    if (split_) {
+      adder_[i] = index;
+    } else if (input != inputs.end()) {
+      adder_[static_cast<size_t>(input->second)] = index;
+    }
+  }
+}
+
 const Collective& ListTable::collective(const Schedule& schedule, int32_t index) const {
+  for (const GrowingReduce& reduce : growing_) {
+    if (reduce.index == index) return reduce.collective;
+  }
   const Op& op = list_[static_cast<size_t>(index)];
   CHECK(op.kind == OpKind::Reduce, "only a Reduce has a collective");
   const Group& group = schedule.groups[static_cast<size_t>(op.group.value)];

@@ -28,10 +28,14 @@ class OpenCalls {
   }
   // The call that ends with a report of this ticket; none if no such call is under way.
   std::optional<int32_t> end(Ticket ticket) {
+    const auto call = find(ticket);
+    if (call) refuse(*call);
+    return call;
+  }
+  // The call under way with this ticket, which goes on; none if no such call is under way.
+  std::optional<int32_t> find(Ticket ticket) const {
     const uint64_t call = static_cast<uint64_t>(ticket) - base_;
     if (call >= calls_.size() || calls_[call] != State::UnderWay) return std::nullopt;
-    calls_[call] = State::Over;
-    --count_;
     return static_cast<int32_t>(call);
   }
   // True between begin and refuse or end.

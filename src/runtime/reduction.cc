@@ -332,14 +332,28 @@ void Reduction::grow(ElementRange more, Duration at) {
     if (count <= 0) continue;
     CHECK(count <= chain.missing, cat("elements ", more.first, " to ", more.end,
                                       " of a reduction's input are complete twice"));
-    chain.at = std::max(chain.at, at);
-    chain.missing -= count;
-    if (chain.missing > 0) continue;
-    --growing_;
-    if (chain.open == 0) complete(chain);
-    advance(chain);
+    add_input(chain, count, at);
   }
   go_on();
+}
+
+void Reduction::grow_to_end(Duration at) {
+  if (returned_) calls_.clear();
+  returned_ = false;
+  for (Chain& chain : chains_) {
+    if (chain.missing > 0) add_input(chain, chain.missing, at);
+  }
+  go_on();
+}
+
+// So many more elements of the chunk's input are complete.
+void Reduction::add_input(Chain& chain, int64_t count, Duration at) {
+  chain.at = std::max(chain.at, at);
+  chain.missing -= count;
+  if (chain.missing > 0) return;
+  --growing_;
+  if (chain.open == 0) complete(chain);
+  advance(chain);
 }
 
 void Reduction::finish(int32_t index, Duration at, uint64_t tally) {

@@ -125,6 +125,10 @@ class Reduction {
   //
   // Requires: own_grows; no element is complete twice
   void grow(ElementRange more, Duration at);
+  // All of the member's input is complete since `at`.
+  //
+  // Requires: own_grows
+  void grow_to_end(Duration at);
   // The call has ended: what was sent has left at `at` and may be overwritten, what was received is
   // here since `at` and has this tally.
   void finish(int32_t index, Duration at, uint64_t tally = 0);
@@ -200,6 +204,7 @@ class Reduction {
   bool in_window();
   void post_receives();
   void advance(Chain& chain);
+  void add_input(Chain& chain, int64_t count, Duration at);
   void go_on();
   bool sends_over(const Chain& chain, size_t before) const;
   void apply(Chain& chain, Entry& entry);

@@ -28,7 +28,7 @@ struct StagePart {
 // Between two steps all parts have the same version. If a step was abandoned, some parts may have
 // taken their Step and be ahead of version(): their Step is undone before anything else is done.
 template <class Face>
-class Stages : public Face {
+class Stages : public Face, private GradientGrowth {
  public:
   // Makes the device of one more stage of the plan, with initial parameters.
   using Maker = std::function<Result<std::unique_ptr<Face>>(const Plan& plan, StageId stage)>;
@@ -88,6 +88,7 @@ class Stages : public Face {
     return part_of(value).allocate(value);
   }
   Copies* copies() override { return first().copies(); }
+  GradientGrowth* growth() override { return first().growth() == nullptr ? nullptr : this; }
   Element sum_elements() const override { return parts_.front().device->sum_elements(); }
   Status reduced(const Value& total) override { return part_of(total).reduced(total); }
   void discard(const Value& value) override { part_of(value).discard(value); }
@@ -152,6 +153,11 @@ class Stages : public Face {
   Face& first() const { return *parts_.front().device; }
 
  private:
+  SumGrowth growth_of(StageId stage) const override {
+    GradientGrowth* const part = holder(stage).growth();
+    return part == nullptr ? SumGrowth{} : part->growth_of(stage);
+  }
+  void report_growth(StageId stage) override { holder(stage).growth()->report_growth(stage); }
   typename Parts::iterator find(StageId stage) {
     return std::find_if(parts_.begin(), parts_.end(),
                         [&](const auto& part) { return part.stage == stage; });

@@ -112,6 +112,7 @@ std::vector<int32_t> end_calls(StepState& state, StepReductions& reductions, Err
       }
       continue;
     }
+    if (done.grown > 0) continue;  // its op goes on
     const auto call = state.calls.end(done.ticket);
     const bool op = call && *call < static_cast<int32_t>(state.list.size());
     if (op && !is_message(state.op(*call)) && done.status.ok()) computed.push_back(*call);

@@ -9,6 +9,44 @@
 namespace tenuto {
 
 Result<bool> StepReductions::start(int32_t index) {
+  started_[static_cast<size_t>(index)] = true;
+  if (!is_under_way(index)) {
+    if (Status begun = begin(index, false, brought_to(state_.op(index))); !begun.ok()) {
+      return begun.error();
+    }
+  }
+  return end_if_done(index);
+}
+
+Status StepReductions::begin_early(const ListTable::GrowingReduce& reduce, const Value& last) {
+  std::vector<Contribution> brought = brought_to(state_.op(reduce.index));
+  brought.push_back({last.stage, last.micro});
+  if (Status begun = begin(reduce.index, true, brought); !begun.ok()) return begun;
+  const Duration now = state_.machine.clock->now();
+  for (const ElementRange& range : reduce.rest) {
+    running_[static_cast<size_t>(reduce.index)]->grow(range, now);
+    if (Status made = make_calls(reduce.index); !made.ok()) return made;
+  }
+  return ok();
+}
+
+Status StepReductions::grow(const ListTable::GrowingReduce& reduce, int32_t before, int32_t parts,
+                            Duration at) {
+  Reduction& reduction = *running_[static_cast<size_t>(reduce.index)];
+  for (int32_t part = before; part < parts; ++part) {
+    reduction.grow(reduce.growth.parts[static_cast<size_t>(part)], at);
+    if (Status made = make_calls(reduce.index); !made.ok()) return made;
+  }
+  return ok();
+}
+
+Status StepReductions::grow_to_end(const ListTable::GrowingReduce& reduce, Duration at) {
+  running_[static_cast<size_t>(reduce.index)]->grow_to_end(at);
+  return make_calls(reduce.index);
+}
+
+// Begins the Reduce at `index`, to whose sum this worker brings `brought`.
+Status StepReductions::begin(int32_t index, bool grows, const std::vector<Contribution>& brought) {
   StageCompute& compute = *state_.machine.compute;
   const Op& it = state_.op(index);
   const auto own = compute.bytes({ValueKind::Partial, it.part, it.stage, {}});
@@ -34,12 +72,11 @@ Result<bool> StepReductions::start(int32_t index) {
     scratch_.pop_back();
   }
   const Duration own_at = state_.pacer == nullptr ? Duration{} : state_.pacer->start(index);
-  auto& reduction = running_[static_cast<size_t>(index)];
-  reduction = std::make_unique<Reduction>(
+  running_[static_cast<size_t>(index)] = std::make_unique<Reduction>(
       state_.table.collective(state_.schedule, index), state_.input.self, std::move(settings),
-      ReductionTensor{own.value(), total.value(), own_at, tally_of(brought_to(it))},
+      ReductionTensor{own.value(), total.value(), own_at, tally_of(brought), grows},
       std::move(scratch));
-  return make_calls(index, *reduction);
+  return make_calls(index);
 }
 
 Result<bool> StepReductions::take(int32_t index, int32_t call, const Done& done) {
@@ -47,7 +84,8 @@ Result<bool> StepReductions::take(int32_t index, int32_t call, const Done& done)
   Duration at = done.finish.count() != 0 ? done.finish : state_.machine.clock->now();
   if (state_.pacer != nullptr) at = state_.pacer->part_end(call, at);
   reduction.finish(call - state_.table.first_call(index), at, done.tally);
-  return make_calls(index, reduction);
+  if (Status made = make_calls(index); !made.ok()) return made.error();
+  return end_if_done(index);
 }
 
 WorkerId StepReductions::peer_of(int32_t call) const {
@@ -59,16 +97,22 @@ WorkerId StepReductions::peer_of(int32_t call) const {
 
 void StepReductions::keep_memory() { keep_forever(std::move(running_)); }
 
-// Hands the reduction's next messages to the transport; ends it when there are no more.
-Result<bool> StepReductions::make_calls(int32_t index, Reduction& reduction) {
-  for (const ReductionCall& part : reduction.startable()) {
+// Hands the reduction's next messages to the transport.
+Status StepReductions::make_calls(int32_t index) {
+  for (const ReductionCall& part : running_[static_cast<size_t>(index)]->startable()) {
     const int32_t call = state_.table.first_call(index) + part.index;
     const Status status = make_call(state_.op(index), call, part);
     if (status.ok()) continue;
     state_.calls.refuse(call);
-    return status.error();
+    return status;
   }
-  if (!reduction.done()) return false;
+  return ok();
+}
+
+// Ends the Reduce if the walk has started it and it needs no more messages. True = it has ended.
+Result<bool> StepReductions::end_if_done(int32_t index) {
+  const auto i = static_cast<size_t>(index);
+  if (!started_[i] || !running_[i]->done()) return false;
   return finish(index);
 }
 

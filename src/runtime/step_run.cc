@@ -147,7 +147,25 @@ Status StepRun::start_call(int32_t index) {
   }
 }
 
+// If the op at `index` is the last one that adds to a sum which grows, begins the all-reduce of
+// that sum.
+Status StepRun::begin_early(int32_t index) {
+  const int32_t adder = state_.table.adder(index);
+  if (adder < 0) return ok();
+  for (const ListTable::GrowingReduce& reduce : state_.table.growing()) {
+    if (!state_.walk.waits_only_for(reduce.index, adder)) continue;
+    const Op& it = state_.op(adder);
+    const Value last{ValueKind::Partial, -1, it.stage, it.micro};
+    if (Status begun = reductions_.begin_early(reduce, last); !begun.ok()) return begun;
+    machine_.growth->report_growth(it.stage);
+    growing_ = Growing{index, &reduce, 0};
+    return ok();
+  }
+  return ok();
+}
+
 Status StepRun::start_compute(int32_t index) {
+  if (Status begun = begin_early(index); !begun.ok()) return begun;
   const Duration at = state_.pacer == nullptr ? Duration{} : state_.pacer->start(index);
   return machine_.compute->start(state_.op(index), at, state_.calls.begin(index));
 }
@@ -210,6 +228,7 @@ Status StepRun::take(const Done& done) {
                                     ? Error{Code::Disconnected, Reach::Worker, "no reason is known"}
                                     : done.status.error());
   }
+  if (done.grown > 0) return take_growth(done);
   const auto call = state_.calls.end(done.ticket);
   if (!call) {  // not of this run
     state_.observer.other(done);
@@ -221,11 +240,26 @@ Status StepRun::take(const Done& done) {
   return take_message(*call, done);
 }
 
+// Parts of a sum are complete while their op goes on.
+Status StepRun::take_growth(const Done& done) {
+  if (!growing_ || state_.calls.find(done.ticket) != growing_->index) return ok();
+  deadline_ = machine_.clock->now() + state_.input.limits.silence;
+  const int32_t before = std::exchange(growing_->parts, done.grown);
+  const Status grown =
+      reductions_.grow(*growing_->reduce, before, done.grown, machine_.clock->now());
+  return grown.ok() ? ok() : explain(state_, growing_->reduce->index, grown.error(), {});
+}
+
 Status StepRun::take_op(int32_t index, const Done& done) {
   const Op& it = state_.op(index);
   if (!done.status.ok()) return fail(index, it.peer, done.status.error());
   OpRow& my = state_.row(index);
   const Duration now = done.finish.count() != 0 ? done.finish : machine_.clock->now();
+  if (growing_ && growing_->index == index) {
+    const ListTable::GrowingReduce& reduce = *std::exchange(growing_, {})->reduce;
+    const Status grown = reductions_.grow_to_end(reduce, now);
+    if (!grown.ok()) return explain(state_, reduce.index, grown.error(), {});
+  }
   if (it.kind == OpKind::Recv) my.sent = done.sent;
   if (!is_message(it) && done.start.count() != 0) my.start = done.start;
   if (state_.pacer == nullptr) {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 #include "runtime/step_reductions.h"
@@ -35,11 +36,13 @@ class StepRun {
   Status start(int32_t index);
   Status start_call(int32_t index);
   Status start_compute(int32_t index);
+  Status begin_early(int32_t index);
   Status start_send(int32_t index);
   Status start_receive(int32_t index);
   Status start_note(int32_t index);
   Result<Done> wait();
   Status take(const Done& done);
+  Status take_growth(const Done& done);
   Status take_op(int32_t index, const Done& done);
   Status take_note(int32_t index, const Done& done);
   Status take_message(int32_t call, const Done& done);
@@ -53,6 +56,13 @@ class StepRun {
   const Machine& machine_;
   const bool validated_;
   StepReductions reductions_;
+  // The compute op under way whose sum an all-reduce takes as it grows, and how far it has come.
+  struct Growing {
+    int32_t index = -1;  // of the op
+    const ListTable::GrowingReduce* reduce = nullptr;
+    int32_t parts = 0;  // complete
+  };
+  std::optional<Growing> growing_;
   std::vector<int32_t> heads_;  // a copy of Walk::startable()
   Standing standing_;
   Duration deadline_{};  // the step fails if no call ends until then

@@ -28,8 +28,9 @@ Result<std::vector<Event>> Runner::run_step(const StepInput& input) {
         "a step needs transport, compute, optimizer, mailbox and clock");
   const Schedule& schedule = input.evaluation ? input.plan->evaluation : input.plan->schedule;
   std::optional<ListTable>& table = input.evaluation ? evaluation_ : training_;
-  if (!table || !table->fits(schedule, input.self)) {
-    Result<ListTable> made = ListTable::make(*input.plan, schedule, input.self);
+  const GradientGrowth* const growth = machine_.pacer == nullptr ? machine_.growth : nullptr;
+  if (!table || !table->fits(*input.plan, schedule, input.self, growth)) {
+    Result<ListTable> made = ListTable::make(*input.plan, schedule, input.self, growth);
     if (!made.ok()) return made.error();
     table = std::move(made).value();
   }

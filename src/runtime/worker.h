@@ -15,6 +15,7 @@
 #include "base/mailbox.h"
 #include "ir/plan.h"
 #include "runtime/compute.h"
+#include "runtime/growth.h"
 #include "runtime/holding.h"
 #include "runtime/list_table.h"
 #include "runtime/optimizer.h"
@@ -34,6 +35,9 @@ struct Machine {
   Mailbox* mailbox = nullptr;
   const Clock* clock = nullptr;
   Pacer* pacer = nullptr;  // gives ops other times than they really have; null: they keep theirs
+  // Of the same device. If it is here and the ops keep their times, all-reduces begin while the
+  // last backward of their stage still computes.
+  GradientGrowth* growth = nullptr;
 };
 
 // How long a failed step waits for what is under way, unless told otherwise.

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <map>
 
+#include "collective/growth.h"
 #include "ir/compute_lane.h"
 #include "ir/effect.h"
 #include "sim/reduction_price.h"
@@ -421,6 +422,40 @@ Tariff::Tariff(const Program& program, const Plan& plan, const Model& model, con
     frees_.push_back(frees);
     moves_.push_back(is_message(op) ? sizes.of[at(op.stage.value)][at(int(op.moved))] : Bytes{});
   }
+  if (model.sums_grow && options.update) find_growing(plan);
+}
+
+void Tariff::find_growing(const Plan& plan) {
+  constexpr int64_t kParts = 1024;  // more than an all-reduce has slices that leave early
+  for (size_t s = 0; s < costs_.size(); ++s) {
+    Op last;
+    last.kind = plan.split_backward ? OpKind::BackwardWeight : OpKind::BackwardInput;
+    last.stage = {static_cast<int32_t>(s)};
+    last_op_.push_back(op_time(last, plan, costs_));
+  }
+  for (const Group& group : plan.schedule.groups) {
+    growing_.emplace_back();
+    if (group.stages.size() != 1) continue;  // a tied weight
+    SumGrowth growth;
+    growth.elements = costs_[at(group.stages.front().value)].parameters.count /
+                      static_cast<int64_t>(sizeof(float));
+    for (int64_t p = std::min(kParts, growth.elements); p-- > 0;) {
+      growth.parts.push_back(chunk_range(growth.elements, p, std::min(kParts, growth.elements)));
+    }
+    growing_.back() =
+        collective_of_growth(plan.schedule.collectives[at(group.collective.value)], growth);
+  }
+}
+
+std::vector<Duration> Tariff::grown_at(StageId stage, WorkerId worker, int32_t chunks,
+                                       Duration at) const {
+  const double speed = cluster_.workers[static_cast<size_t>(worker.value)].speed;
+  const Duration took = at_speed(last_op_[static_cast<size_t>(stage.value)], speed);
+  std::vector<Duration> all;
+  for (int32_t c = 0; c < chunks; ++c) {
+    all.push_back(std::max(Duration{}, at - took / chunks * c));
+  }
+  return all;
 }
 
 Bytes Tariff::reduces(const Op& op) const {
@@ -443,8 +478,20 @@ std::vector<std::pair<int32_t, Duration>> reduction_of(
     ends.emplace_back(*there, Duration{});
     starts.push_back(start[at(*there)]);
   }
-  const auto finishes = reduction_finish(schedule.collectives[at(group.collective.value)], starts,
-                                         tariff.reduces(op), tariff.cluster(), ports);
+  const Collective* const growing = op.part < 0 ? tariff.growing(op.group) : nullptr;
+  std::vector<Duration> finishes;
+  if (growing == nullptr) {
+    finishes = reduction_finish(schedule.collectives[at(group.collective.value)], starts,
+                                tariff.reduces(op), tariff.cluster(), ports);
+  } else {
+    std::vector<Duration> by_chunk;
+    for (size_t i = 0; i < starts.size(); ++i) {
+      const auto own = tariff.grown_at(op.stage, group.members[i], growing->chunk_count, starts[i]);
+      by_chunk.insert(by_chunk.end(), own.begin(), own.end());
+    }
+    finishes = reduction_finish_in_parts(*growing, std::move(by_chunk), tariff.reduces(op),
+                                         tariff.cluster(), ports);
+  }
   for (size_t i = 0; i < finishes.size(); ++i) ends[i].second = finishes[i];
   return ends;
 }

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <functional>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -37,11 +38,21 @@ class Tariff {
   Bytes moves(int32_t op) const { return moves_[at(program_.class_of(op))]; }
   // Bytes that a Reduce sums.
   Bytes reduces(const Op& op) const;
+  // The collective of a group whose sum is reduced while the last op that adds to it computes; null
+  // for others.
+  const Collective* growing(GroupId group) const {
+    if (growing_.empty() || !growing_[at(group.value)]) return nullptr;
+    return &*growing_[at(group.value)];
+  }
+  // When a worker has each of so many chunks of its sum of a stage, if it has the whole `at`. A sum
+  // grows evenly, from its end to its beginning.
+  std::vector<Duration> grown_at(StageId stage, WorkerId worker, int32_t chunks, Duration at) const;
   // The cluster that the times are for.
   const Cluster& cluster() const { return cluster_; }
 
  private:
   static size_t at(int32_t index) { return static_cast<size_t>(index); }
+  void find_growing(const Plan& plan);
 
   const Program& program_;
   const Cluster& cluster_;
@@ -50,6 +61,8 @@ class Tariff {
   std::vector<StageCost> costs_;
   std::vector<Duration> time_;
   std::vector<Bytes> writes_, frees_, moves_;
+  std::vector<std::optional<Collective>> growing_;  // by group; empty: no sum grows
+  std::vector<Duration> last_op_;                   // by stage: that adds to the sum
 };
 
 // When everything happened. Times are indexed by op number; with several steps by step x size() +

@@ -196,7 +196,8 @@ Status WorkerProcess::make_wire(const Job& job, int64_t epoch) {
 void WorkerProcess::join_parts() {
   if (staged_ != nullptr) staged_->use(compute_.compute->copies());
   runner_.emplace(Machine{transport_.get(), compute_.compute.get(), compute_.compute.get(),
-                          &mailbox_, &monotonic_clock(), compute_.pacer.get()});
+                          &mailbox_, &monotonic_clock(), compute_.pacer.get(),
+                          compute_.compute->growth()});
 }
 
 // Ends the transport of the epoch before and discards what it has posted.

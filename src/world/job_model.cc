@@ -45,23 +45,8 @@ Model model_of(const Plan& plan, const WorkerTimes& times, const std::vector<Tim
   return model;
 }
 
-}  // namespace
-
-Model model_of(const Plan& plan, const WorkerTimes& times) {
-  const auto workers = static_cast<int32_t>(times.forward.size());
-  std::map<WorkerId, TimeShare> by_holder;  // the first holder; all its stages have one share
-  std::vector<TimeShare> shares;
-  for (size_t s = 0; s < plan.stages.size(); ++s) {
-    const WorkerId holder = plan.stages[s].holders.front();
-    if (by_holder.count(holder) == 0) {
-      by_holder[holder] = time_share_of(plan.stages, workers, {static_cast<int32_t>(s)});
-    }
-    shares.push_back(by_holder[holder]);
-  }
-  return model_of(plan, times, shares);
-}
-
-Model job_model(const Job& job, const Plan& plan) {
+// job_model() without what is the same for all kinds of devices.
+Model costs_of(const Job& job, const Plan& plan) {
   if (job.device.layers != nullptr) {
     return model_at(*job.device.layers, job.parallel.micro_rows);
   }
@@ -83,6 +68,32 @@ Model job_model(const Job& job, const Plan& plan) {
     shares.push_back(time_share_of(job, plan.stages, {static_cast<int32_t>(s)}));
   }
   return model_of(plan, times, shares);
+}
+
+}  // namespace
+
+Model model_of(const Plan& plan, const WorkerTimes& times) {
+  const auto workers = static_cast<int32_t>(times.forward.size());
+  std::map<WorkerId, TimeShare> by_holder;  // the first holder; all its stages have one share
+  std::vector<TimeShare> shares;
+  for (size_t s = 0; s < plan.stages.size(); ++s) {
+    const WorkerId holder = plan.stages[s].holders.front();
+    if (by_holder.count(holder) == 0) {
+      by_holder[holder] = time_share_of(plan.stages, workers, {static_cast<int32_t>(s)});
+    }
+    shares.push_back(by_holder[holder]);
+  }
+  return model_of(plan, times, shares);
+}
+
+bool sums_grow(const Job& job) {
+  return job.device.kind == "cpu" && job.resilience.numerics == "fast";
+}
+
+Model job_model(const Job& job, const Plan& plan) {
+  Model model = costs_of(job, plan);
+  model.sums_grow = sums_grow(job);
+  return model;
 }
 
 }  // namespace tenuto

@@ -20,6 +20,11 @@ struct WorkerTimes {
 // layer of each stage gets all times of the stage.
 Model model_of(const Plan& plan, const WorkerTimes& times);
 
+// Whether the job's devices say which parts of a gradient sum are complete while an op adds to it.
+// On an accelerator, the host does not know it; sums in fixed point are made when an op ends; ops
+// of paced devices end at one moment.
+bool sums_grow(const Job& job);
+
 // The model of a run. For paced devices it has the times of device.profile at parallel.micro_rows
 // rows, or those of [device]. For other devices it has bytes only: op times are measured during the
 // run.

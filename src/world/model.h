@@ -24,6 +24,9 @@ struct Model {
   Duration op{};    // added to each forward of a stage and to each BackwardInput
   Bytes tied;       // of the weight that first and last stage share (bucket 1); counted in the
                     // parameters of the first layer and of the last
+  // Gradient sums are reduced while the last backward of their stage computes, see
+  // collective/growth.h.
+  bool sums_grow = false;
 };
 
 // The costs of one stage: the sums over its layers plus the stage's own costs. Each time is at most

@@ -86,6 +86,29 @@ TEST(Walk, LastStageListed) {
   for (const Value& value : walk.stored()) EXPECT_TRUE(lives_to_end(value.kind));
 }
 
+TEST(Walk, KnowsTheLastOpThatAnotherWaitsFor) {
+  const Plan plan = plan_of(
+      "stages 2 micros 2\nw0:\nw1: <a0.0@0 F1.0 B1.0 >g1.0@0 W1.0 <a0.1@0 F1.1 B1.1 >g1.1@0 W1.1 "
+      "R1:1 M1 >n1@0 <v0@0 U1\n");
+  Walk walk(plan, plan.schedule, {1});
+  const int32_t reduce = find(walk, "R1:1"), first = find(walk, "W1.0");
+  const int32_t last = find(walk, "W1.1");
+  for (const char* token : {"<a0.0@0", "F1.0", "B1.0", "<a0.1@0"}) run(walk, token);
+  EXPECT_FALSE(walk.waits_only_for(reduce, first));  // it waits for the other one, too
+  EXPECT_FALSE(walk.waits_only_for(reduce, last));
+  run(walk, "W1.0");
+  EXPECT_FALSE(walk.waits_only_for(reduce, first));
+  EXPECT_TRUE(walk.waits_only_for(reduce, last));
+  EXPECT_FALSE(walk.waits_only_for(reduce, find(walk, "B1.1")));
+  EXPECT_TRUE(walk.waits_only_for(last, find(walk, "B1.1")));
+  run(walk, "F1.1");
+  run(walk, "B1.1");
+  walk.start(last);
+  EXPECT_TRUE(walk.waits_only_for(reduce, last));
+  walk.finish(last);
+  EXPECT_FALSE(walk.waits_only_for(reduce, last));  // it can start
+}
+
 TEST(Walk, ReadyTakesBackwardThenForwardThenWeight) {
   Plan plan = plan_of(
       "stages 2 micros 4\nw0: F0.0 >a0.0@1 F0.1 >a0.1@1 F0.2 >a0.2@1 F0.3 >a0.3@1 <g1.0@1 B0.0 "

@@ -187,8 +187,8 @@ ThreadRun TestCluster::run_worker(int32_t index, int64_t first, int64_t count, b
   Worker& worker = *workers_[static_cast<size_t>(index)];
   if (worker.stages.empty()) return {};
   Device* device = worker.compute ? worker.compute.get() : worker.device.get();
-  Runner runner(
-      {worker.transport.get(), device, device, &worker.mailbox, &clock_, worker.pacer.get()});
+  Runner runner({worker.transport.get(), device, device, &worker.mailbox, &clock_,
+                 worker.pacer.get(), device->growth()});
   ThreadRun run;
   StepInput input;
   input.plan = &plan_;

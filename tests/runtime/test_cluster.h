@@ -44,6 +44,7 @@ class ForwardingDevice : public Device {
     return under_.allocate(value);
   }
   Copies* copies() override { return under_.copies(); }
+  GradientGrowth* growth() override { return under_.growth(); }
   Element sum_elements() const override { return under_.sum_elements(); }
   Status reduced(const Value& total) override { return under_.reduced(total); }
   void discard(const Value& value) override { under_.discard(value); }

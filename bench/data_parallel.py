@@ -1,0 +1,222 @@
+"""Data-parallel training of a GPT: tenuto beside PyTorch's DistributedDataParallel with Gloo.
+
+Each process has the whole model, one thread, and some micro-batches in each step. Both train the
+same network with AdamW and the same clip; DDP adds up the gradients of all but the last micro-batch
+without communication, as its users do. Rounds alternate; the table has the median of the tokens per
+second and of the ratio.
+Usage: data_parallel.py TENUTO [--processes 1,2,4] [--rounds 5] [--seconds 12] [--json]
+TENUTO is the built program; this script needs a Python with torch.
+"""
+import argparse
+import json
+import os
+import pathlib
+import random
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+
+LAYERS, WIDTH, HEADS, SEQUENCE, ROWS, MICROS, VOCABULARY = 4, 256, 4, 128, 8, 4, 256
+WARM_UP = 5  # steps that are not counted
+CLIP, RATE = 1.0, 3e-4
+LIMIT = 300
+
+
+def tokens_of_step(processes):
+    return processes * MICROS * ROWS * SEQUENCE
+
+
+# --- One process of DDP ------------------------------------------------------------------------
+
+
+def make_gpt():
+    """The network that tenuto trains with these settings."""
+    import torch
+    from torch import nn
+    from torch.nn import functional
+
+    class Block(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.attention_norm = nn.LayerNorm(WIDTH)
+            self.qkv = nn.Linear(WIDTH, 3 * WIDTH)
+            self.projection = nn.Linear(WIDTH, WIDTH)
+            self.feed_norm = nn.LayerNorm(WIDTH)
+            self.up = nn.Linear(WIDTH, 4 * WIDTH)
+            self.down = nn.Linear(4 * WIDTH, WIDTH)
+
+        def forward(self, x):
+            rows, length, width = x.shape
+            qkv = self.qkv(self.attention_norm(x))
+            parts = qkv.view(rows, length, 3, HEADS, -1).permute(2, 0, 3, 1, 4).unbind(0)
+            mixed = functional.scaled_dot_product_attention(*parts, is_causal=True)
+            x = x + self.projection(mixed.transpose(1, 2).reshape(rows, length, width))
+            return x + self.down(functional.gelu(self.up(self.feed_norm(x))))
+
+    class Gpt(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.embedding = nn.Embedding(VOCABULARY, WIDTH)
+            self.position = nn.Parameter(torch.zeros(SEQUENCE, WIDTH))
+            self.blocks = nn.Sequential(*[Block() for _ in range(LAYERS)])
+            self.final_norm = nn.LayerNorm(WIDTH)
+            self.head = nn.Linear(WIDTH, VOCABULARY, bias=False)
+
+        def forward(self, x):
+            return self.head(self.final_norm(self.blocks(self.embedding(x) + self.position)))
+
+    return Gpt()
+
+
+def member(rank, processes, store, seconds):
+    import torch
+    import torch.distributed as dist
+    from torch import nn
+    from torch.nn import functional
+
+    torch.set_num_threads(1)
+    torch.manual_seed(1)
+    dist.init_process_group("gloo", init_method=f"file://{store}", rank=rank,
+                            world_size=processes)
+    model = make_gpt()
+    parallel = nn.parallel.DistributedDataParallel(model) if processes > 1 else model
+    optimizer = torch.optim.AdamW(model.parameters(), lr=RATE, betas=(0.9, 0.95),
+                                  weight_decay=0.1)
+    data = torch.randint(0, VOCABULARY, (64, ROWS, SEQUENCE + 1))
+
+    def backward(micro):
+        batch = data[micro % len(data)]
+        logits = parallel(batch[:, :-1])
+        loss = functional.cross_entropy(logits.reshape(-1, VOCABULARY), batch[:, 1:].reshape(-1))
+        (loss / MICROS).backward()
+
+    steps, begun, on = 0, 0.0, torch.ones(1)
+    while on.item() > 0:
+        if steps == WARM_UP:
+            begun = time.monotonic()
+        for micro in range(MICROS):
+            if micro + 1 < MICROS and processes > 1:
+                with parallel.no_sync():
+                    backward(steps * MICROS + micro)
+            else:
+                backward(steps * MICROS + micro)
+        nn.utils.clip_grad_norm_(model.parameters(), CLIP)
+        optimizer.step()
+        optimizer.zero_grad(set_to_none=False)
+        steps += 1
+        if steps % 4 == 0 and steps > WARM_UP:
+            if rank == 0 and time.monotonic() - begun > seconds:
+                on.zero_()
+            dist.broadcast(on, 0)
+    if rank == 0:
+        took = time.monotonic() - begun
+        print(json.dumps({"tokens": (steps - WARM_UP) * tokens_of_step(processes) / took}))
+    dist.destroy_process_group()
+
+
+def run_ddp(folder, processes, seconds):
+    store = folder / "store"
+    store.unlink(missing_ok=True)
+    started = [subprocess.Popen(
+        [sys.executable, __file__, "--member", str(rank), "--processes", str(processes), "--store",
+         str(store), "--seconds", str(seconds), "-"],
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        env={**os.environ, "OMP_NUM_THREADS": "1"}) for rank in range(processes)]
+    said = []
+    for process in started:
+        out, errors = process.communicate(timeout=LIMIT)
+        if process.returncode:
+            sys.exit(f"torch DDP: {errors}")
+        said += [json.loads(line) for line in out.splitlines() if line.startswith("{")]
+    return said[0]["tokens"]
+
+
+# --- Tenuto ------------------------------------------------------------------------------------
+
+
+def job_file(folder, processes):
+    sections = {
+        "job": {"name": "run", "steps": 1_000_000, "directory": str(folder), "checkpoint_every": 0,
+                "validate_every": 0},
+        "data": {"paths": [str(folder / "text")]},
+        "model": {"layers": LAYERS, "width": WIDTH, "heads": HEADS, "sequence": SEQUENCE,
+                  "tied": False},
+        "optimizer": {"learning_rate": RATE, "clip": CLIP},
+        "parallel": {"stages": 1, "pipelines": processes, "micros": MICROS, "micro_rows": ROWS},
+    }
+    lines = []
+    for section, keys in sections.items():
+        lines.append(f"[{section}]")
+        lines += [f"{key} = {json.dumps(value)}" for key, value in keys.items()]
+    job = folder / "job.toml"
+    job.write_text("\n".join(lines) + "\n")
+    return job
+
+
+def run_tenuto(program, folder, processes, seconds):
+    metrics = folder / "run" / "metrics.jsonl"
+    metrics.unlink(missing_ok=True)
+    process = subprocess.Popen([program, "train", str(job_file(folder, processes)), "--overwrite"],
+                               stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+    marks = []  # when which number of steps was committed
+    end = time.monotonic() + LIMIT
+    try:
+        while not marks or marks[-1][0] - marks[0][0] < seconds:
+            if process.poll() is not None or time.monotonic() > end:
+                sys.exit(f"tenuto: {process.communicate()[1]}")
+            steps = metrics.read_text().count("\n") if metrics.exists() else 0
+            if steps >= WARM_UP and (not marks or steps > marks[-1][1]):
+                marks.append((time.monotonic(), steps))
+            time.sleep(0.01)
+    finally:
+        process.terminate()
+        process.communicate(timeout=LIMIT)
+    (begun, first), (ended, last) = marks[0], marks[-1]
+    return (last - first) * tokens_of_step(processes) / (ended - begun)
+
+
+def main():
+    options = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    options.add_argument("program", metavar="TENUTO")
+    options.add_argument("--processes", default="1,2,4")
+    options.add_argument("--rounds", type=int, default=5)
+    options.add_argument("--seconds", type=float, default=12)
+    options.add_argument("--json", action="store_true")
+    options.add_argument("--member", type=int, help=argparse.SUPPRESS)
+    options.add_argument("--store", help=argparse.SUPPRESS)
+    chosen = options.parse_args()
+    counts = [int(count) for count in chosen.processes.split(",")]
+    if chosen.member is not None:
+        member(chosen.member, counts[0], chosen.store, chosen.seconds)
+        return
+    rows = []
+    with tempfile.TemporaryDirectory() as name:
+        folder = pathlib.Path(name)
+        draw = random.Random(1)
+        (folder / "text").write_bytes(bytes(draw.randrange(32, 127) for _ in range(200_000)))
+        for processes in counts:
+            ours, theirs = [], []
+            for turn in range(chosen.rounds):
+                both = [lambda: ours.append(run_tenuto(chosen.program, folder, processes,
+                                                       chosen.seconds)),
+                        lambda: theirs.append(run_ddp(folder, processes, chosen.seconds))]
+                for run in both if turn % 2 == 0 else reversed(both):
+                    run()
+            ratios = [one / other for one, other in zip(ours, theirs)]
+            rows.append({"processes": processes, "tenuto": statistics.median(ours),
+                         "ddp": statistics.median(theirs), "ratio": statistics.median(ratios),
+                         "ratios": ratios})
+    if chosen.json:
+        print(json.dumps(rows))
+        return
+    print("processes  tenuto tokens/s  DDP tokens/s  ratio  (each round)")
+    for row in rows:
+        each = " ".join(f"{ratio:.3f}" for ratio in row["ratios"])
+        print(f"{row['processes']:9}  {row['tenuto']:15.0f}  {row['ddp']:12.0f}  "
+              f"{row['ratio']:5.3f}  ({each})")
+
+
+if __name__ == "__main__":
+    main()
