@@ -53,7 +53,7 @@ struct Hello {
   int64_t epoch = 0;
 };
 // Version of the wire format, hello included; raised with every change of the format.
-inline constexpr int32_t kWireVersion = 5;
+inline constexpr int32_t kWireVersion = 6;
 
 // What is sent along with a message: its times (rehearsal/paced.h has the virtual clock) and, if it
 // is part of a sum, a tally of what is in that part (runtime/tally.h).
