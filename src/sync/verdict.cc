@@ -11,28 +11,17 @@ namespace tenuto {
 
 namespace {
 
-// A part that explains this share of the added time is its cause.
-constexpr double kExplains = 0.5;
-
-StragglerCause cause_of(const IterationSample& own, const IterationSample& fastest) {
-  const IterationTime time = time_of(own), best = time_of(fastest);
-  const auto added = [](Duration more, Duration less) {
-    return static_cast<double>((more - less).count());
-  };
-  const double compute = added(time.compute, best.compute);
-  const double transfer = added(time.transfer, best.transfer);
-  if (transfer >= compute) return StragglerCause::Link;
-  // Of a whole share, as the compute time is.
-  const auto whole = [](Duration of, double share) {
-    return static_cast<double>(of.count()) / share;
-  };
-  const double delay = whole(own.run_delay, own.share) - whole(fastest.run_delay, fastest.share);
-  if (delay >= kExplains * compute) return StragglerCause::Cpu;
-  const double idle = compute - (whole(own.cpu, own.share) - whole(fastest.cpu, fastest.share));
-  const bool pressed = own.pressure >= fastest.pressure + kPressure;
-  return pressed && own.run_delay.count() == 0 && idle >= kExplains * compute
-             ? StragglerCause::Cpu
-             : StragglerCause::Device;
+// What the rule compares, of a whole share.
+TimeParts parts_of(const IterationSample& sample) {
+  const IterationTime time = time_of(sample);
+  const auto whole = [&](Duration of) { return static_cast<double>(of.count()) / sample.share; };
+  TimeParts parts;
+  parts.compute = static_cast<double>(time.compute.count());
+  parts.transfer = static_cast<double>(time.transfer.count());
+  parts.cpu = whole(sample.cpu);
+  if (sample.run_delay.count() > 0) parts.run_delay = whole(sample.run_delay);
+  parts.pressure = sample.pressure;
+  return parts;
 }
 
 std::string sentence_of(const StragglerVerdict& verdict, const IterationSample& own,
@@ -56,18 +45,6 @@ std::string sentence_of(const StragglerVerdict& verdict, const IterationSample& 
 
 }  // namespace
 
-std::string to_text(StragglerCause cause) {
-  switch (cause) {
-    case StragglerCause::Link:
-      return "link";
-    case StragglerCause::Cpu:
-      return "cpu";
-    case StragglerCause::Device:
-      break;
-  }
-  return "device";
-}
-
 std::vector<StragglerVerdict> find_stragglers(std::span<const IterationSample> samples) {
   std::vector<IterationTime> times;
   for (const IterationSample& sample : samples) times.push_back(time_of(sample));
@@ -83,7 +60,8 @@ std::vector<StragglerVerdict> find_stragglers(std::span<const IterationSample> s
     const Duration best = std::max(whole_time(fastest), Duration{1});
     verdict.slowdown =
         static_cast<double>(whole_time(own).count()) / static_cast<double>(best.count());
-    verdict.cause = cause_of(own, fastest);
+    // Pressure is always known here, so there is a cause.
+    verdict.cause = cause_of(parts_of(own), parts_of(fastest)).value_or(StragglerCause::Device);
     verdict.sentence = sentence_of(verdict, own, fastest);
     verdicts.push_back(std::move(verdict));
   }

@@ -9,19 +9,9 @@
 #include <vector>
 
 #include "sync/predict_record.h"
+#include "world/straggler_cause.h"
 
 namespace tenuto {
-
-// Why a replica takes longer than the fastest one.
-enum class StragglerCause : uint8_t {
-  Link,    // most of the time that it takes longer is transfer
-  Cpu,     // most is compute, and its threads waited for a CPU
-  Device,  // most is compute, and they did not
-};
-constexpr size_t kStragglerCauses = 3;
-
-// A name for reports: link, cpu, device.
-std::string to_text(StragglerCause cause);
 
 // A replica whose iteration took more than kStraggler times the fastest one's.
 struct StragglerVerdict {
@@ -31,13 +21,10 @@ struct StragglerVerdict {
   std::string sentence;
 };
 
-// The verdicts on one iteration, in order of replica. `samples` has one sample of each replica.
-//
-// The CPU is the cause when run delay makes up half of the added compute time. Where the kernel
-// tells no run delay, two signs must agree: the host's pressure is at least kPressure higher than
-// that of the fastest replica, and half of the added compute time is no CPU time.
+// The verdicts on one iteration, in order of replica. `samples` has one sample of each replica. The
+// causes are those of cause_of(), compared with the fastest replica; a run delay of 0 counts as not
+// known.
 std::vector<StragglerVerdict> find_stragglers(std::span<const IterationSample> samples);
-constexpr double kPressure = 0.1;
 
 // How often a replica straggled, and why.
 struct StraggleCount {
