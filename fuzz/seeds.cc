@@ -108,6 +108,7 @@ int report_seeds(const fs::path& folder) {
   step.gradient_norm = 0.5;
   step.sample = {
       {1}, 0, {{.from = {0}, .to = {1}, .messages = 2}}, {{{1}, {1}, OpKind::Forward, 2}}};
+  step.sample.processor = ProcessorSample{.steps = 3, .run_delay = Duration(500), .pressure = 0.25};
   report.steps = {step};
   report.version = 1;
   report.shards = {{1, "stage-1.safetensors", 100, "0badcafe"}};

@@ -10,4 +10,6 @@ std::string host_name() {
   return name;
 }
 
+std::string_view host_of(std::string_view address) { return address.substr(0, address.rfind(':')); }
+
 }  // namespace tenuto

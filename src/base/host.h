@@ -1,11 +1,15 @@
-// The machine that this process runs on.
+// The machine that this process runs on, and the host of an address.
 #pragma once
 
 #include <string>
+#include <string_view>
 
 namespace tenuto {
 
 // The machine's name, as the system gives it.
 std::string host_name();
+
+// The host in "host:port" or "[host]:port", with its brackets; all of a text without a port.
+std::string_view host_of(std::string_view address);
 
 }  // namespace tenuto

@@ -35,6 +35,31 @@ double rate_in(double bytes_per_second) {
   return std::isfinite(bytes_per_second) && bytes_per_second > 0 ? bytes_per_second : 0;
 }
 
+wire::Figure to_wire(Figure figure) {
+  switch (figure) {
+    case Figure::Known:
+      return wire::KNOWN;
+    case Figure::NotThere:
+      return wire::NOT_THERE;
+    case Figure::Forbidden:
+      return wire::FORBIDDEN;
+    case Figure::NotCounted:
+      return wire::NOT_COUNTED;
+    case Figure::Unreadable:
+      break;
+  }
+  return wire::UNREADABLE;
+}
+
+// What a later version may add counts as unreadable.
+Figure from_wire(wire::Figure figure) {
+  for (const Figure each :
+       {Figure::Known, Figure::NotThere, Figure::Forbidden, Figure::NotCounted}) {
+    if (to_wire(each) == figure) return each;
+  }
+  return Figure::Unreadable;
+}
+
 template <class Losses>
 void write_losses(const std::vector<MicroLoss>& from, Losses* to) {
   for (const MicroLoss& of : from) {
@@ -79,10 +104,35 @@ void write_sample(const StepSample& sample, wire::StepSummary* to) {
     one->set_bytes_per_second(network.bytes_per_second);
     one->set_repeated(network.repeated);
   }
+  if (!sample.processor) return;
+  const ProcessorSample& processor = *sample.processor;
+  wire::ProcessorSample* one = to->mutable_processor();
+  one->set_steps(processor.steps);
+  one->set_step_ns(processor.step.count());
+  one->set_cpu_ns(processor.cpu.count());
+  one->set_run_delay_ns(processor.run_delay.count());
+  one->set_pressure(processor.pressure);
+  one->set_run_delay_is(to_wire(processor.run_delay_is));
+  one->set_pressure_is(to_wire(processor.pressure_is));
+}
+
+ProcessorSample read_processor(const wire::ProcessorSample& from) {
+  const auto time = [](int64_t nanoseconds) { return Duration(count_in(time_in(nanoseconds))); };
+  ProcessorSample sample{.steps = std::max(from.steps(), 1),
+                         .step = time(from.step_ns()),
+                         .cpu = time(from.cpu_ns()),
+                         .run_delay = time(from.run_delay_ns()),
+                         .pressure = 0,
+                         .run_delay_is = from_wire(from.run_delay_is()),
+                         .pressure_is = from_wire(from.pressure_is())};
+  // Also for what is no number.
+  if (from.pressure() > 0) sample.pressure = std::min(from.pressure(), 1.0);
+  return sample;
 }
 
 StepSample read_sample(const wire::StepSummary& from, WorkerId worker) {
-  StepSample sample{worker, from.step(), {}, {}, {}};
+  StepSample sample{worker, from.step(), {}, {}, {}, {}};
+  if (from.has_processor()) sample.processor = read_processor(from.processor());
   for (const auto& link : from.links()) {
     sample.links.push_back({.from = {link.from()},
                             .to = worker,

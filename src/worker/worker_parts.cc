@@ -3,9 +3,9 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
-#include <string_view>
 
 #include "base/contains.h"
+#include "base/host.h"
 #include "base/text.h"
 
 namespace tenuto {
@@ -32,9 +32,6 @@ std::set<WorkerId> peers_of(const Plan& plan, WorkerId self) {
 
 std::optional<int32_t> workers_beside(const std::vector<std::string>& addresses,
                                       const std::string& own) {
-  const auto host_of = [](const std::string& address) {
-    return std::string_view(address).substr(0, address.rfind(':'));
-  };
   int32_t count = 0;
   for (const std::string& address : addresses) {
     if (address.empty()) return std::nullopt;

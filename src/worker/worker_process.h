@@ -17,10 +17,12 @@
 #include <vector>
 
 #include "base/mailbox.h"
+#include "base/processor_use.h"
 #include "protocol/client.h"
 #include "runtime/worker.h"
 #include "worker/decide_worker.h"
 #include "worker/machine.h"
+#include "worker/processor_watch.h"
 #include "worker/state_transfer.h"
 #include "worker/worker_run.h"
 #include "world/fault.h"
@@ -132,6 +134,7 @@ class WorkerProcess {
   StagedCounters copied_;      // as of the end of the step before
   std::vector<Fault> faults_;  // of the job and requested of the live run, in the newest step
   int64_t cut_off_at_ = -1;    // the newest step whose partitions have been injected
+  ProcessorWatch processor_{[] { return processor_use(); }};
   Holding holding_{kKeptBytes};
   // The last step in which an injected fault ends or stops this process, and how many of its ops
   // have ended.

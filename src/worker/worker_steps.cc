@@ -213,6 +213,9 @@ Result<StepSummary> WorkerProcess::run_step(const RunStep& run, std::vector<Repa
   StepInput input = input_of(run.step);
   if (input.recovery.holding == nullptr) holding_ = Holding(kKeptBytes);
   end_in_step_ = injected_end(run.step);
+  // No busy host changes the times of a virtual clock.
+  const bool virtual_clock = compute_.links != nullptr;
+  if (!virtual_clock) processor_.begin(monotonic_clock().now());
   in_step_ = trains_ = true;
   Result<std::vector<Event>> events = runner_->run_step(input);
   in_step_ = trains_ = false;
@@ -223,6 +226,7 @@ Result<StepSummary> WorkerProcess::run_step(const RunStep& run, std::vector<Repa
   summary.finish_ns = monotonic_clock().now().count();
   finish_summary(std::move(events).value(), run.step, summary);
   note_network(news, summary.sample);
+  if (!virtual_clock) summary.sample.processor = processor_.end(monotonic_clock().now());
   return summary;
 }
 

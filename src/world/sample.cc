@@ -5,6 +5,7 @@
 #include <tuple>
 #include <utility>
 
+#include "base/longest_time.h"
 #include "base/quantile.h"
 
 namespace tenuto {
@@ -62,6 +63,33 @@ LinkSample link_sample(WorkerId from, WorkerId to, const std::vector<Passed>& pa
 }
 
 }  // namespace
+
+ProcessorSample processor_sample(const ProcessorUse& before, const ProcessorUse& after,
+                                 int32_t steps, Duration step) {
+  const double over = std::max(static_cast<double>((after.at - before.at).count()), 1.0);
+  const auto of_step = [&](Duration all) {
+    const double share = static_cast<double>(std::max(all, Duration::zero()).count()) / over;
+    return from_nanoseconds(share * static_cast<double>(step.count()));
+  };
+  ProcessorSample sample{.steps = steps, .step = step, .cpu = of_step(after.cpu - before.cpu)};
+  const auto both = [](Figure early, Figure late) { return early == Figure::Known ? late : early; };
+  sample.run_delay_is = both(before.run_delay_is, after.run_delay_is);
+  if (sample.run_delay_is == Figure::Known) {
+    Duration longest{};
+    for (const auto& [thread, delay] : after.run_delay) {
+      const auto earlier = before.run_delay.find(thread);
+      const bool new_one = earlier == before.run_delay.end();
+      longest = std::max(longest, new_one ? delay : delay - earlier->second);
+    }
+    sample.run_delay = of_step(longest);
+  }
+  sample.pressure_is = both(before.pressure_is, after.pressure_is);
+  if (sample.pressure_is == Figure::Known) {
+    const auto waited = static_cast<double>((after.pressure - before.pressure).count());
+    sample.pressure = std::clamp(waited / over, 0.0, 1.0);
+  }
+  return sample;
+}
 
 std::vector<StepSample> make_samples(std::span<const Event> events) {
   std::map<std::pair<WorkerId, int64_t>, Noted> by_worker;

@@ -1,12 +1,14 @@
 // One worker's measurements of one step, small enough to be sent every step: how long messages took
-// to arrive, and how long ops lasted.
+// to arrive, how long ops lasted, and what the kernel knows of its network and its processor.
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <vector>
 
 #include "base/id.h"
+#include "base/processor_use.h"
 #include "base/unit.h"
 #include "ir/op.h"
 #include "world/event.h"
@@ -46,6 +48,23 @@ struct NetworkSample {
   auto operator<=>(const NetworkSample&) const = default;
 };
 
+// What the kernel of a worker's host knows of its processors: the mean step of the few that ended
+// since the worker last asked.
+struct ProcessorSample {
+  int32_t steps = 1;  // how many steps, the last one is this
+  Duration step{};    // how long this step lasted on the worker's clock; the next two are per step
+  Duration cpu{};     // processor time of all threads of the worker
+  // How long one thread was ready to run without a processor: the one that waited longest.
+  Duration run_delay{};
+  double pressure = 0;  // share of the time in which any task of the host waited for one, 0 to 1
+  Figure run_delay_is = Figure::NotThere, pressure_is = Figure::NotThere;
+  auto operator<=>(const ProcessorSample&) const = default;
+};
+
+// The mean of the `steps` steps that ended between two looks; the last one lasted `step`.
+ProcessorSample processor_sample(const ProcessorUse& before, const ProcessorUse& after,
+                                 int32_t steps, Duration step);
+
 // All measurements of one worker in one step.
 struct StepSample {
   WorkerId worker;
@@ -55,6 +74,9 @@ struct StepSample {
   // By peer. Empty on wires whose links no kernel knows; also without those peers of which it was
   // not asked in this step.
   std::vector<NetworkSample> network = {};
+  // None on the virtual clock, whose times no busy host changes; also in steps in which the worker
+  // did not ask, and of workers of earlier versions.
+  std::optional<ProcessorSample> processor = {};
   auto operator<=>(const StepSample&) const = default;
 };
 

@@ -4,6 +4,8 @@
 #include <grpcpp/grpcpp.h>
 #include <gtest/gtest.h>
 
+#include <cmath>
+#include <limits>
 #include <memory>
 #include <string>
 #include <thread>
@@ -170,7 +172,14 @@ TEST(Conversation, EveryFieldOfAReportArrives) {
                                         .of_smallest = Duration(10),
                                         .of_largest = Duration(11)}},
                                       {{{1}, {2}, OpKind::BackwardInput, 4, Duration(12)}},
-                                      {{{0}, Duration(13), Duration(14), 1.5e9, 15}}},
+                                      {{{0}, Duration(13), Duration(14), 1.5e9, 15}},
+                                      ProcessorSample{.steps = 3,
+                                                      .step = Duration(16),
+                                                      .cpu = Duration(17),
+                                                      .run_delay = Duration(18),
+                                                      .pressure = 0.25,
+                                                      .run_delay_is = Figure::Known,
+                                                      .pressure_is = Figure::Forbidden}},
                            .events = "{}\n"}},
                 .shards = {{5, "stage-1.safetensors", 100, "0badcafe"}},
                 .plan = 7,
@@ -182,6 +191,37 @@ TEST(Conversation, EveryFieldOfAReportArrives) {
                 .failure = "it broke",
                 .failure_code = Code::Exhausted};
   EXPECT_EQ(from_wire(to_wire(report)), report);
+  for (const Figure figure : {Figure::NotThere, Figure::NotCounted, Figure::Unreadable}) {
+    report.steps[0].sample.processor->run_delay_is = figure;
+    EXPECT_EQ(from_wire(to_wire(report)), report);
+  }
+}
+
+// Workers of earlier versions do not tell of their processors. Numbers that cannot be are limited.
+TEST(Conversation, ProcessorFiguresAreOptionalAndLimited) {
+  Report report{.worker = {1}};
+  report.steps = {{.step = 4}};
+  wire::Report message = to_wire(report);
+  EXPECT_FALSE(message.steps(0).has_processor());
+  EXPECT_FALSE(from_wire(message).steps[0].sample.processor);
+  wire::ProcessorSample* processor = message.mutable_steps(0)->mutable_processor();
+  EXPECT_EQ(
+      from_wire(message).steps[0].sample.processor,
+      (ProcessorSample{.run_delay_is = Figure::Unreadable, .pressure_is = Figure::Unreadable}));
+  processor->set_steps(-5);
+  processor->set_step_ns(-1);
+  processor->set_cpu_ns(std::numeric_limits<int64_t>::max());
+  processor->set_run_delay_ns(std::numeric_limits<int64_t>::min());
+  processor->set_run_delay_is(static_cast<wire::Figure>(99));  // of a later version
+  for (const auto& [told, taken] :
+       {std::pair(7.0, 1.0), std::pair(-1.0, 0.0), std::pair(std::nan(""), 0.0)}) {
+    processor->set_pressure(told);
+    EXPECT_EQ(from_wire(message).steps[0].sample.processor,
+              (ProcessorSample{.cpu = Duration(int64_t{1} << 60),
+                               .pressure = taken,
+                               .run_delay_is = Figure::Unreadable,
+                               .pressure_is = Figure::Unreadable}));
+  }
 }
 
 // Each worker is told its own part of the rest of a step.
