@@ -58,7 +58,9 @@ void print_status(const Json& status) {
                        : alive                      ? "is slow"
                        : worker["came"].get<bool>() ? "is dead"
                                                     : "has not connected yet";
-    std::printf("worker %s %s\n", worker["worker"].dump().c_str(), what);
+    const std::string reason = alive && joining == "no" ? worker.value("reason", "") : "";
+    std::printf("worker %s %s%s%s\n", worker["worker"].dump().c_str(), what,
+                reason.empty() ? "" : ": ", reason.c_str());
   }
 }
 

@@ -6,6 +6,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/host.h"
 #include "base/text.h"
 #include "control/commit.h"
 #include "control/query.h"
@@ -81,6 +82,16 @@ int64_t review_of(const State& state, const Planned& planned) {
   return version < state.stop_at ? version : -1;
 }
 
+// Adds the hosts of workers to the verdicts on them.
+void name_hosts(const State& state, std::vector<Verdict>& verdicts) {
+  for (Verdict& verdict : verdicts) {
+    if (verdict.kind == VerdictKind::SlowLink || verdict.kind == VerdictKind::LinkHealed) continue;
+    const Member& member = state.members[static_cast<size_t>(verdict.from.value)];
+    verdict.host = host_of(member.report.address);
+    verdict.sentence = sentence_of(verdict);
+  }
+}
+
 }  // namespace
 
 DecisionPart measure_step(const State& state, int64_t step) {
@@ -108,6 +119,7 @@ DecisionPart measure_step(const State& state, int64_t step) {
     measured.other = by_link || detection.changed;
     measured.monitor = std::make_shared<const MonitorState>(std::move(detection.state));
     out.verdicts = std::move(detection.verdicts);
+    name_hosts(state, out.verdicts);
   }
   out.edits.add(std::move(measured));
   return out;

@@ -22,7 +22,17 @@ struct Step {
   std::vector<const LinkSample*> links;
   std::vector<std::pair<WorkerId, const NetworkSample*>> network;  // by the worker that tells it
   std::map<StageKind, std::map<WorkerId, const OpSample*>> ops;
+  std::map<WorkerId, const ProcessorSample*> processors;
 };
+
+// How long all ops of a worker lasted in a step, and should have lasted, in nanoseconds.
+struct OpSum {
+  double took = 0, should = 0;
+};
+using OpSums = std::map<WorkerId, OpSum>;
+
+// What slow links add to the arrival of all messages to a worker in a step, in nanoseconds.
+using LateSums = std::map<WorkerId, double>;
 
 bool known(const MonitorState& state, WorkerId worker) {
   return worker.value >= 0 && static_cast<size_t>(worker.value) < state.healthy.workers.size();
@@ -50,6 +60,9 @@ std::map<int64_t, Step> by_step(const MonitorState& state, std::span<const StepS
     }
     for (const OpSample& op : each.ops) {
       if (sensible(state, op)) step.ops[{op.stage, op.kind}].emplace(op.worker, &op);
+    }
+    if (each.processor && known(state, each.worker)) {
+      step.processors.emplace(each.worker, &*each.processor);
     }
   }
   for (auto& [number, step] : steps) {
@@ -97,12 +110,9 @@ Duration should_last(StageTimes& stage, Duration middle, size_t holders) {
   return stage.least.count() == 0 ? middle : std::min(stage.least, middle);
 }
 
-void learn_workers(MonitorState& state, const Step& step, int64_t number,
-                   std::vector<Verdict>& verdicts) {
-  struct Sum {
-    double took = 0, should = 0;
-  };
-  std::map<WorkerId, Sum> sums;
+OpSums learn_workers(MonitorState& state, const Step& step, int64_t number,
+                     std::vector<Verdict>& verdicts) {
+  OpSums sums;
   std::vector<Duration> typical;
   for (const auto& [name, holders] : step.ops) {
     const Duration middle = middle_holder(state, holders);
@@ -110,7 +120,7 @@ void learn_workers(MonitorState& state, const Step& step, int64_t number,
     typical.push_back(middle);
     if (should.count() == 0) continue;
     for (const auto& [worker, sample] : holders) {
-      Sum& sum = sums[worker];
+      OpSum& sum = sums[worker];
       sum.took += static_cast<double>(sample->median.count()) * sample->ops;
       sum.should += static_cast<double>(should.count()) * sample->ops / speed_of(state, worker);
     }
@@ -121,13 +131,15 @@ void learn_workers(MonitorState& state, const Step& step, int64_t number,
     std::optional<Verdict> verdict = watch.add(sum.took / sum.should, number);
     if (!verdict) continue;
     verdict->from = worker;
-    verdict->sentence = sentence_of(*verdict, watch.speed() * speed_of(state, worker));
+    verdict->speed = watch.speed() * speed_of(state, worker);
     verdicts.push_back(*std::move(verdict));
   }
+  return sums;
 }
 
-void judge_links(MonitorState& state, const Step& step, int64_t number,
-                 std::vector<Verdict>& verdicts) {
+LateSums judge_links(MonitorState& state, const Step& step, int64_t number,
+                     std::vector<Verdict>& verdicts) {
+  LateSums late;
   const double share = state.options.least_op_share;
   const auto of_op = static_cast<int64_t>(static_cast<double>(state.typical_op.count()) * share);
   const Duration floor = std::max(state.options.least_gain, Duration(of_op));
@@ -141,11 +153,50 @@ void judge_links(MonitorState& state, const Step& step, int64_t number,
     const LinkName name = std::minmax(sample->from, sample->to);
     LinkWatch& watch = watch_of(name);
     std::optional<Verdict> verdict = watch.add(*sample, number, floor);
+    if (watch.slow()) {
+      const Duration added = watch.extra(number).latency;
+      late[sample->to] += static_cast<double>(added.count()) * sample->messages;
+    }
     if (!verdict) continue;
     std::tie(verdict->from, verdict->to) = name;
     verdict->sentence = sentence_of(*verdict);
     verdicts.push_back(*std::move(verdict));
   }
+  return late;
+}
+
+// Gives the verdicts of this step on workers their causes. Adds those of earlier steps whose causes
+// are known only now, and what a kernel does not tell.
+void explain(MonitorState& state, const Step& step, int64_t number, const OpSums& sums,
+             const LateSums& late, std::vector<Verdict>& verdicts) {
+  for (const auto& [worker, processor] : step.processors) {
+    const auto ops = sums.find(worker);
+    if (ops == sums.end()) continue;
+    const auto by_links = late.find(worker);
+    state.loads[worker].add({number, ops->second.took, ops->second.should,
+                             by_links == late.end() ? 0 : by_links->second, *processor});
+  }
+  for (Verdict& verdict : verdicts) state.loads[verdict.from].judge(verdict);
+  for (auto& [worker, watch] : state.loads) {
+    std::optional<Verdict> verdict = watch.late_verdict();
+    if (!verdict) continue;
+    verdict->found_step = number;
+    verdicts.push_back(*std::move(verdict));
+  }
+  for (const auto& [worker, processor] : step.processors) {
+    const bool all =
+        processor->run_delay_is == Figure::Known && processor->pressure_is == Figure::Known;
+    if (all || state.told_unmeasured) continue;
+    state.told_unmeasured = true;
+    Verdict verdict;
+    verdict.kind = VerdictKind::Unmeasured;
+    verdict.from = worker;
+    verdict.since_step = verdict.found_step = number;
+    verdict.run_delay_is = processor->run_delay_is;
+    verdict.pressure_is = processor->pressure_is;
+    verdicts.push_back(std::move(verdict));
+  }
+  for (Verdict& verdict : verdicts) verdict.sentence = sentence_of(verdict);
 }
 
 Link slowed(Link link, const LinkExtra& extra, size_t way) {
@@ -203,8 +254,11 @@ Detection detect(MonitorState state, std::span<const StepSample> samples, int64_
   Detection detection;
   std::vector<Verdict> workers;
   for (const auto& [number, each] : by_step(state, samples)) {
-    learn_workers(state, each, number, workers);
-    judge_links(state, each, number, detection.verdicts);
+    std::vector<Verdict> of_step;
+    const OpSums sums = learn_workers(state, each, number, of_step);
+    const LateSums late = judge_links(state, each, number, detection.verdicts);
+    explain(state, each, number, sums, late, of_step);
+    workers.insert(workers.end(), of_step.begin(), of_step.end());
   }
   detection.verdicts.insert(detection.verdicts.end(), workers.begin(), workers.end());
   detection.cluster = cluster_of(state, step);
@@ -219,6 +273,7 @@ MonitorState forget(MonitorState state, WorkerId worker) {
     return link.first.first == worker || link.first.second == worker;
   });
   state.workers.erase(worker);
+  state.loads.erase(worker);
   return state;
 }
 

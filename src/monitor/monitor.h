@@ -12,7 +12,8 @@
 //
 // A slow worker does not look like a slow link, nor the other way round. Links are judged by the
 // time from a message's stamp to its arrival, which contains no computing; workers are judged by
-// how long their ops last, which contains no messages.
+// how long their ops last, which contains no messages. Why a worker is slow, is told with the
+// verdict on it, or some steps later (load.h).
 #pragma once
 
 #include <cstdint>
@@ -25,6 +26,7 @@
 #include "base/unit.h"
 #include "ir/op.h"
 #include "monitor/link.h"
+#include "monitor/load.h"
 #include "monitor/speed.h"
 #include "monitor/verdict.h"
 #include "world/cluster.h"
@@ -54,9 +56,11 @@ struct MonitorState {
   MonitorOptions options;
   std::map<std::pair<WorkerId, WorkerId>, LinkWatch> links;  // first < second
   std::map<WorkerId, SpeedWatch> workers;
+  std::map<WorkerId, LoadWatch> loads;  // why they are slow
   std::map<std::pair<StageId, OpKind>, StageTimes> stages;
-  Duration typical_op{};  // median over stages and kinds, of the newest step
-  Cluster cluster;        // the one that the last call returned to plan with
+  Duration typical_op{};         // median over stages and kinds, of the newest step
+  Cluster cluster;               // the one that the last call returned to plan with
+  bool told_unmeasured = false;  // a verdict has said what a kernel does not tell
 };
 
 // What one call has found.
@@ -79,7 +83,8 @@ void set_profiled(MonitorState& state, StageId stage, OpKind kind, Duration time
 // committed step. Samples may be of other steps, in any order, and some workers' may be missing: a
 // link is judged by the steps that both ends have reported. From each end of a link, at most four
 // samples, of the newest steps, wait for those of the other end. Samples that name workers outside
-// of the cluster are ignored.
+// of the cluster are ignored. The first worker whose kernel does not tell all that causes are found
+// by has a verdict that says so (Unmeasured).
 //
 // Cost: O(n log n) for n samples, plus one look at each link and worker
 Detection detect(MonitorState state, std::span<const StepSample> samples, int64_t step);

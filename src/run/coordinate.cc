@@ -388,9 +388,9 @@ std::vector<decltype(Input::what)> Coordinator::apply(const Decision& decision, 
   }
   for (const Verdict& verdict : decision.verdicts) {
     note("detection", verdict.sentence);
-    const bool link =
-        verdict.kind == VerdictKind::SlowLink || verdict.kind == VerdictKind::LinkHealed;
-    if (link) input_.progress->event(verdict.sentence);  // slow workers: only in events.jsonl
+    const bool worker =
+        verdict.kind == VerdictKind::SlowWorker || verdict.kind == VerdictKind::WorkerHealed;
+    if (!worker) input_.progress->event(verdict.sentence);  // slow workers: only in events.jsonl
   }
   for (const Repaired& repaired : decision.repaired) {
     say("repair", repaired.step, repaired.sentence);

@@ -4,6 +4,7 @@
 #include <nlohmann/json.hpp>
 #include <utility>
 
+#include "base/host.h"
 #include "control/commit.h"
 #include "control/join.h"
 
@@ -52,6 +53,19 @@ Json network_of(const MonitorState& monitor) {
   return network;
 }
 
+// Why a worker is slow, where that is known: the host, the cause, and a sentence.
+void add_cause(const MonitorState& monitor, WorkerId worker, const std::string& address,
+               Json& entry) {
+  const auto watch = monitor.loads.find(worker);
+  if (watch == monitor.loads.end() || !watch->second.verdict()) return;
+  Verdict verdict = *watch->second.verdict();
+  if (!verdict.cause) return;
+  verdict.host = host_of(address);
+  entry["host"] = verdict.host;
+  entry["cause"] = to_text(verdict.cause->cause);
+  entry["reason"] = cause_text(verdict);
+}
+
 }  // namespace
 
 std::string status_text(const State& state) {
@@ -72,6 +86,7 @@ std::string status_text(const State& state) {
                        {"joining", name_of(state.members[w].joining)},
                        {"version", state.members[w].report.version},
                        {"slow", watch != planning.monitor->workers.end() && watch->second.slow()}});
+    add_cause(*planning.monitor, worker, state.members[w].report.address, workers.back());
   }
   const auto members = std::count_if(state.members.begin(), state.members.end(),
                                      [](const Member& member) { return member.alive; });

@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -91,6 +92,7 @@ class Measured : public Play {
         const Duration took = i == 3 ? length : 10 * kMillisecond;
         summary.sample.ops.push_back({{self}, {self % 2}, kind, 8, took});
       }
+      if (i == 3) summary.sample.processor = processor;
       reports[i].steps = {summary};
       reports[i].version += 1;
       keep(report(i));
@@ -118,6 +120,7 @@ class Measured : public Play {
 
   Duration delay = kMillisecond, length = 10 * kMillisecond;
   bool clipped = false;
+  std::optional<ProcessorSample> processor;  // of worker 3
   std::vector<std::string> verdicts, reasons;
   std::vector<PlanRequest> wanted;
 
@@ -269,6 +272,30 @@ TEST(Replan, ASlowWorkerChangesThePlanWhereRoutingIsAllowed) {
     EXPECT_EQ(run.reasons.back(),
               "plan 3 (1f1b) is proposed: all workers and links are healthy again");
   }
+}
+
+// The sentence names the cause and the host, as the worker's address has it.
+TEST(Replan, ASlowWorkersSentenceNamesItsCauseAndHost) {
+  Measured run;
+  run.processor = ProcessorSample{
+      .step = 250 * kMillisecond, .cpu = 240 * kMillisecond, .pressure_is = Figure::Known};
+  run.steps(20);
+  EXPECT_EQ(
+      run.verdicts,
+      (std::vector<std::string>{
+          "worker 3: the kernel of its host 127.0.0.1 does not tell how long threads wait for "
+          "a processor (/proc/self/task/*/schedstat is not there: the kernel was built "
+          "without CONFIG_SCHED_INFO); there, pressure alone tells whether others take a slow "
+          "worker's processors"}));
+  run.length = 20 * kMillisecond;
+  run.processor->step = 500 * kMillisecond;
+  run.processor->pressure = 0.75;
+  run.steps(10);
+  ASSERT_EQ(run.verdicts.size(), 2u);
+  EXPECT_EQ(run.verdicts[1],
+            "worker 3 is slow since step 20: its ops last 2 times as long as they should, planned "
+            "with speed 0.5, sure 0.99; other processes take the processors of its host 127.0.0.1: "
+            "pressure on them is 75 %");
 }
 
 // The same if the all-reduce follows the cluster ("auto", "late-one"): no work may move to another
