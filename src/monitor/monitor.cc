@@ -139,7 +139,6 @@ OpSums learn_workers(MonitorState& state, const Step& step, int64_t number,
 
 LateSums judge_links(MonitorState& state, const Step& step, int64_t number,
                      std::vector<Verdict>& verdicts) {
-  LateSums late;
   const double share = state.options.least_op_share;
   const auto of_op = static_cast<int64_t>(static_cast<double>(state.typical_op.count()) * share);
   const Duration floor = std::max(state.options.least_gain, Duration(of_op));
@@ -153,14 +152,18 @@ LateSums judge_links(MonitorState& state, const Step& step, int64_t number,
     const LinkName name = std::minmax(sample->from, sample->to);
     LinkWatch& watch = watch_of(name);
     std::optional<Verdict> verdict = watch.add(*sample, number, floor);
-    if (watch.slow()) {
-      const Duration added = watch.extra(number).latency;
-      late[sample->to] += static_cast<double>(added.count()) * sample->messages;
-    }
     if (!verdict) continue;
     std::tie(verdict->from, verdict->to) = name;
     verdict->sentence = sentence_of(*verdict);
     verdicts.push_back(*std::move(verdict));
+  }
+  // Only now, because a link is judged when both directions' samples are there.
+  LateSums late;
+  for (const LinkSample* sample : step.links) {
+    const LinkWatch& watch = watch_of(std::minmax(sample->from, sample->to));
+    if (!watch.slow()) continue;
+    const Duration added = watch.extra(number).latency;
+    late[sample->to] += static_cast<double>(added.count()) * sample->messages;
   }
   return late;
 }

@@ -18,8 +18,8 @@ namespace {
 
 using std::chrono::milliseconds;
 
-constexpr int kHogs = 3, kSteps = 5, kOps = 3;
-constexpr Duration kOp = milliseconds(10);
+constexpr int kHogs = 3, kSteps = 4, kOps = 2;
+constexpr Duration kOp = milliseconds(8);
 
 Duration processor_time() {
   timespec time{};
