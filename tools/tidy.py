@@ -33,10 +33,11 @@ SEES = {
     "engine": "runtime world ir base",
     "adapt": "plan sim collective world ir base",
     "sync": "sim world ir base",
+    "parameter_server": "sync transport sim world ir base",
     "control": "protocol adapt sync plan monitor sim world ir transport base",
     "run": "control protocol adapt sync plan monitor sim world ir transport base",
-    "app": "run worker control protocol rehearsal communicator sync adapt engine plan runtime "
-    "monitor sim collective world transport ir base",
+    "app": "run worker control protocol rehearsal communicator parameter_server sync adapt "
+    "engine plan runtime monitor sim collective world transport ir base",
 }
 # Torch's headers: of src/, only src/engine may include them, even though src/app links src/engine.
 TORCH = re.compile(r"^(torch|ATen|c10|caffe2)/")

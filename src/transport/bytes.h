@@ -65,6 +65,8 @@ class ByteReader {
     rest_ = rest_.subspan(length);
     return value;
   }
+  // How many bytes have not been read.
+  size_t left() const { return rest_.size(); }
   // Whether everything was there, and nothing is left.
   bool whole() const { return good_ && rest_.empty(); }
 

@@ -1,0 +1,409 @@
+#include "parameter_server/message_bytes.h"
+
+#include <concepts>
+#include <numeric>
+#include <optional>
+#include <string>
+#include <type_traits>
+#include <utility>
+#include <variant>
+
+#include "base/text.h"
+#include "ir/sync_mode.h"
+#include "transport/bytes.h"
+
+namespace tenuto::servers {
+
+namespace {
+
+using Body = decltype(Message::body);
+
+constexpr auto kLastSyncKind = static_cast<uint8_t>(SyncKind::Rebalanced);
+
+// ---- what is in a message ----------------------------------------------------------------------
+
+// Each function names the members of a struct in the order of their bytes, for writing and for
+// reading alike: `form` is a Writer or a Reader.
+template <class Given, class Wanted>
+concept Is = std::same_as<std::remove_const_t<Given>, Wanted>;
+
+template <class Form, class Empty>
+requires std::is_empty_v<Empty>
+void members(Form&, Empty&) {}
+
+template <class Form, Is<Mass> T>
+void members(Form& form, T& mass) {
+  form(mass.micros);
+}
+
+template <class Form, Is<ElementRange> T>
+void members(Form& form, T& range) {
+  form(range.stage, range.begin, range.end);
+}
+
+template <class Form, Is<MicroRange> T>
+void members(Form& form, T& range) {
+  form(range.stream, range.begin, range.end);
+}
+
+template <class Form, Is<Offer> T>
+void members(Form& form, T& offer) {
+  form(offer.replica, offer.iteration, offer.version, offer.mass);
+}
+
+template <class Form, Is<Update> T>
+void members(Form& form, T& update) {
+  form(update.number, update.version, update.members, update.parents);
+}
+
+template <class Form, Is<OuterStep> T>
+void members(Form& form, T& outer) {
+  form(outer.rate, outer.momentum);
+}
+
+template <class Form, Is<SyncMode> T>
+void members(Form& form, T& mode) {
+  form(mode.kind, mode.count, mode.window, mode.groups, mode.parents, mode.shares, mode.bound,
+       mode.local_steps, mode.outer);
+}
+
+template <class Form, Is<Work> T>
+void members(Form& form, T& work) {
+  form(work.serial, work.offer, work.local_steps, work.micros);
+}
+
+template <class Form, Is<KeptRange> T>
+void members(Form& form, T& kept) {
+  form(kept.range, kept.keepers);
+}
+
+template <class Form, Is<Membership> T>
+void members(Form& form, T& membership) {
+  form(membership.epoch, membership.decider, membership.ranges, membership.replicas);
+}
+
+template <class Form, Is<OpenWork> T>
+void members(Form& form, T& open) {
+  form(open.work, open.read, open.offered);
+}
+
+template <class Form, Is<DecidedUpdate> T>
+void members(Form& form, T& decided) {
+  form(decided.update, decided.works);
+}
+
+template <class Form, Is<Stream> T>
+void members(Form& form, T& stream) {
+  form(stream.next, stream.fresh);
+}
+
+template <class Form, Is<Record> T>
+void members(Form& form, T& record) {
+  form(record.sequence, record.mode, record.version, record.committed, record.updates_decided,
+       record.last_serial, record.streams, record.returned, record.open, record.updates,
+       record.filling, record.applied, record.dropped);
+}
+
+template <class Form, Is<Enter> T>
+void members(Form& form, T& enter) {
+  form(enter.membership);
+}
+
+template <class Form, Is<KeeperReport> T>
+void members(Form& form, T& report) {
+  form(report.is_filled, report.record, report.stored);
+}
+
+template <class Form, Is<Assign> T>
+void members(Form& form, T& assign) {
+  form(assign.work, assign.have);
+}
+
+template <class Form, Is<Parameters> T>
+void members(Form& form, T& parameters) {
+  form(parameters.payload);
+}
+
+template <class Form, Is<Read> T>
+void members(Form& form, T& read) {
+  form(read.serial);
+}
+
+template <class Form, Is<Gradient> T>
+void members(Form& form, T& gradient) {
+  form(gradient.serial, gradient.payload);
+}
+
+template <class Form, Is<Stored> T>
+void members(Form& form, T& stored) {
+  form(stored.serial);
+}
+
+template <class Form, Is<KeptGradient> T>
+void members(Form& form, T& kept) {
+  form(kept.serial, kept.version, kept.payload);
+}
+
+template <class Form, Is<KeptVersion> T>
+void members(Form& form, T& kept) {
+  form(kept.version, kept.payload);
+}
+
+template <class Form, Is<Fill> T>
+void members(Form& form, T& fill) {
+  form(fill.state, fill.versions, fill.gradients);
+}
+
+template <class Form, Is<Header> T>
+void members(Form& form, T& header) {
+  form(header.epoch, header.from, header.to, header.version);
+}
+
+template <class Form, Is<Message> T>
+void members(Form& form, T& message) {
+  form(message.header, message.body);
+}
+
+// ---- to bytes ----------------------------------------------------------------------------------
+
+class Writer {
+ public:
+  template <class... Values>
+  void operator()(const Values&... values) {
+    (write(values), ...);
+  }
+
+  EncodedMessage take() {
+    const std::string text = bytes_.take();
+    const auto bytes = std::as_bytes(std::span(text));
+    return {{bytes.begin(), bytes.end()}, std::move(payloads_)};
+  }
+
+ private:
+  template <class Number>
+  requires std::is_arithmetic_v<Number>
+  void write(const Number& number) { bytes_.number(number); }
+
+  void write(const bool& flag) { write(static_cast<uint8_t>(flag ? 1 : 0)); }
+
+  void write(const SyncKind& kind) { write(static_cast<uint8_t>(kind)); }
+
+  void write(const Duration& duration) { write(int64_t{duration.count()}); }
+
+  template <class Tag>
+  void write(const Id<Tag>& id) {
+    write(id.value);
+  }
+
+  template <class Tag>
+  void write(const Count<Tag>& count) {
+    write(count.value);
+  }
+
+  template <class Item>
+  void write(const std::vector<Item>& items) {
+    write(static_cast<uint32_t>(items.size()));
+    for (const Item& item : items) write(item);
+  }
+
+  template <class Item>
+  void write(const std::optional<Item>& item) {
+    write(item.has_value());
+    if (item) write(*item);
+  }
+
+  void write(const Payload& payload) {
+    write(size_of(payload).count);
+    static const Payload kNothing = std::make_shared<const std::vector<std::byte>>();
+    payloads_.push_back(payload == nullptr ? kNothing : payload);
+  }
+
+  void write(const Body& body) {
+    write(static_cast<uint8_t>(body.index()));
+    std::visit([this](const auto& one) { write(one); }, body);
+  }
+
+  template <class Struct>
+  requires std::is_class_v<Struct>
+  void write(const Struct& value) { members(*this, value); }
+
+  ByteWriter bytes_;
+  std::vector<Payload> payloads_;
+};
+
+// The bytes of an item whose lists are empty: no item has fewer.
+template <class Item>
+size_t least_size() {
+  static const size_t size = [] {
+    Writer writer;
+    writer(Item{});
+    return writer.take().head.size();
+  }();
+  return size;
+}
+
+// ---- from bytes --------------------------------------------------------------------------------
+
+// Reads bytes that may be anything. After the first fault nothing more is read.
+class Reader {
+ public:
+  Reader(std::span<const std::byte> head, std::vector<Payload> payloads)
+      : size_(head.size()), bytes_(head), payloads_(std::move(payloads)) {}
+
+  template <class... Values>
+  void operator()(Values&... values) {
+    (read(values), ...);
+  }
+
+  // Of the payloads that the head names.
+  const std::vector<int64_t>& sizes() const { return sizes_; }
+
+  // Whether the bytes were a message, and nothing else.
+  Status verdict() {
+    if (fault_.empty() && bytes_.left() > 0) fail("the end", cat(bytes_.left(), " bytes more"));
+    if (fault_.empty()) return ok();
+    return Error{Code::Corrupt, Reach::Worker,
+                 cat("a message of server shards is damaged: ", fault_,
+                     ": start all processes from the same build")};
+  }
+
+ private:
+  void fail(const std::string& expected, const std::string& found) {
+    if (!fault_.empty()) return;
+    fault_ = cat("expected ", expected, " at byte ", at_, " of ", size_, ", found ", found);
+  }
+
+  // The next number; 0 after a fault.
+  template <class Number>
+  Number next() {
+    if (!fault_.empty()) return Number{};
+    at_ = size_ - bytes_.left();
+    if (bytes_.left() < sizeof(Number)) {
+      fail(cat(sizeof(Number), " bytes"), cat(bytes_.left()));
+      return Number{};
+    }
+    return bytes_.number<Number>();
+  }
+
+  template <class Number>
+  requires std::is_arithmetic_v<Number>
+  void read(Number& number) { number = next<Number>(); }
+
+  void read(bool& flag) {
+    const auto byte = next<uint8_t>();
+    if (byte > 1) fail("0 or 1", cat(byte));
+    flag = byte == 1;
+  }
+
+  void read(SyncKind& kind) {
+    const auto byte = next<uint8_t>();
+    if (byte > kLastSyncKind) return fail(cat("a sync mode from 0 to ", kLastSyncKind), cat(byte));
+    kind = static_cast<SyncKind>(byte);
+  }
+
+  void read(Duration& duration) { duration = Duration(next<int64_t>()); }
+
+  template <class Tag>
+  void read(Id<Tag>& id) {
+    read(id.value);
+  }
+
+  template <class Tag>
+  void read(Count<Tag>& count) {
+    read(count.value);
+  }
+
+  template <class Item>
+  void read(std::vector<Item>& items) {
+    const auto count = next<uint32_t>();
+    const size_t most = bytes_.left() / least_size<Item>();
+    if (count > most) return fail(cat("at most ", most, " items"), cat(count));
+    items.resize(count);
+    for (Item& item : items) read(item);
+  }
+
+  template <class Item>
+  void read(std::optional<Item>& item) {
+    bool is_there = false;
+    read(is_there);
+    if (is_there) read(item.emplace());
+  }
+
+  void read(Payload& payload) {
+    const auto size = next<int64_t>();
+    if (size < 0) return fail("the size of a payload", cat(size));
+    if (sizes_.size() < payloads_.size()) payload = std::move(payloads_[sizes_.size()]);
+    sizes_.push_back(size);
+  }
+
+  void read(Body& body) {
+    constexpr size_t kKinds = std::variant_size_v<Body>;
+    const size_t kind = next<uint8_t>();
+    if (kind >= kKinds) return fail(cat("a kind of message from 0 to ", kKinds - 1), cat(kind));
+    read_body(kind, body);
+  }
+
+  template <size_t kKind = 0>
+  void read_body(size_t kind, Body& body) {
+    if constexpr (kKind < std::variant_size_v<Body>) {
+      if (kind == kKind) return read(body.emplace<kKind>());
+      read_body<kKind + 1>(kind, body);
+    }
+  }
+
+  template <class Struct>
+  requires std::is_class_v<Struct>
+  void read(Struct& value) { members(*this, value); }
+
+  size_t size_;
+  ByteReader bytes_;
+  std::vector<Payload> payloads_;
+  std::vector<int64_t> sizes_;
+  size_t at_ = 0;      // where the number began that was read last
+  std::string fault_;  // the first; empty = none
+};
+
+// Reads a head, with the payloads that are here.
+Status read_head(std::span<const std::byte> head, Reader& reader, Message& message) {
+  if (std::ssize(head) > kLargestHead) {
+    return Error{Code::Corrupt, Reach::Worker,
+                 cat("a message of server shards is damaged: expected at most ", kLargestHead,
+                     " bytes, found ", head.size(), ": start all processes from the same build")};
+  }
+  reader(message);
+  return reader.verdict();
+}
+
+int64_t sum_of(const std::vector<int64_t>& sizes) {
+  return std::accumulate(sizes.begin(), sizes.end(), int64_t{0});
+}
+
+}  // namespace
+
+EncodedMessage encode(const Message& message) {
+  Writer writer;
+  writer(message);
+  return writer.take();
+}
+
+Result<std::vector<int64_t>> payload_sizes(std::span<const std::byte> head) {
+  Reader reader(head, {});
+  Message message;
+  if (const Status status = read_head(head, reader, message); !status.ok()) return status.error();
+  return reader.sizes();
+}
+
+Result<Message> decode(std::span<const std::byte> head, std::vector<Payload> payloads) {
+  std::vector<int64_t> here;
+  for (const Payload& payload : payloads) here.push_back(size_of(payload).count);
+  Reader reader(head, std::move(payloads));
+  Message message;
+  if (const Status status = read_head(head, reader, message); !status.ok()) return status.error();
+  if (reader.sizes() == here) return message;
+  return Error{Code::Corrupt, Reach::Worker,
+               cat("a message of server shards is damaged: expected ", reader.sizes().size(),
+                   " payloads of the sizes that its head says, found ", here.size(), " of ",
+                   sum_of(here), " bytes: start all processes from the same build")};
+}
+
+}  // namespace tenuto::servers
