@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <cstring>
+#include <memory>
+#include <span>
 #include <utility>
 
 #include "base/check.h"
@@ -235,7 +237,6 @@ void PeerNet::lose(WorkerId process, Link& link, const Error& why) {
 void PeerNet::drop(WorkerId process) {
   if (process == self_) return;
   end_link(process, links_[process]);
-  std::erase_if(arrivals_.messages, [process](const auto& each) { return each.from == process; });
 }
 
 }  // namespace tenuto::servers

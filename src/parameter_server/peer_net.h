@@ -16,7 +16,6 @@
 #include <cstdint>
 #include <deque>
 #include <map>
-#include <memory>
 #include <string>
 #include <vector>
 
@@ -98,7 +97,7 @@ class PeerNet {
  private:
   // A message on its way here.
   struct Coming {
-    std::shared_ptr<const std::vector<std::byte>> head;  // none = not here
+    Payload head;  // none = not here
     std::vector<Payload> payloads;
     size_t missing = 0;  // of them
   };
