@@ -6,12 +6,14 @@
 #include <filesystem>
 #include <fstream>
 #include <map>
+#include <memory>
 
 #include "base/safetensors.h"
 #include "base/text.h"
 #include "control/store.h"
 #include "ir/text.h"
 #include "ir/torch_csv.h"
+#include "parameter_server/message_bytes.h"
 #include "plan/make_plan.h"
 #include "protocol/wire.h"
 #include "transport/tcp/frame.h"
@@ -155,6 +157,42 @@ int safetensors_seeds(const fs::path& folder) {
   return written ? 0 : fault("the seeds cannot be written");
 }
 
+// Messages of server shards: a small one of each form, and one that has something of everything.
+int server_message_seeds(const fs::path& folder) {
+  using namespace servers;
+  Work work{.serial = 7, .offer = {{1}, {4}, {3}, {8}}, .local_steps = 2};
+  work.micros = {{{0}, 16, 18}, {{1}, 32, 38}};
+  const Membership membership{
+      1, {0}, {{{{0}, 0, 100}, {{1}, {2}}}, {{{1}, 0, 50}, {{3}}}}, {{{4}, {5}}, {}}};
+  Record record{.sequence = 9, .version = {5}, .committed = {4}, .updates_decided = 5};
+  record.mode = {.kind = SyncKind::Ring, .count = 1, .parents = {{0}, {0}}, .bound = 3};
+  record.streams = {{{4}, 40}, {{5}, 38}};
+  record.returned = {{{0}, 8, 10}};
+  record.open = {{work, true, false}};
+  record.updates = {{{4, {4}, {work.offer}, {{0}}}, {work}}};
+  record.filling = {{2}};
+  const auto bytes = std::make_shared<const std::vector<std::byte>>(16);
+  const std::map<std::string, decltype(Message::body)> bodies = {
+      {"enter", Enter{membership}},
+      {"report", KeeperReport{true, record, {5, 6}}},
+      {"part", PartReport{}},
+      {"record", record},
+      {"assign", Assign{work, {{1}}}},
+      {"wait", Assign{}},
+      {"parameters", Parameters{bytes}},
+      {"gradient", Gradient{7, bytes}},
+      {"stored", Stored{7}},
+      {"fill", Fill{bytes, {{{3}, bytes}}, {{7, {3}, bytes}}}},
+  };
+  bool written = true;
+  for (const auto& [name, body] : bodies) {
+    const EncodedMessage encoded = encode({{1, {1}, {2}, {3}}, body});
+    written &= put(folder / "server_message" / name,
+                   {reinterpret_cast<const char*>(encoded.head.data()), encoded.head.size()});
+  }
+  return written ? 0 : fault("the seeds cannot be written");
+}
+
 // What a peer over TCP says: a greeting's messages, an introduction, and frames to a link.
 int tcp_seeds(const fs::path& folder) {
   const tcp::Entropy zero = [](std::span<std::byte> bytes) {
@@ -200,6 +238,6 @@ int main(int count, char** words) {
   if (count != 2) return fault("expected one word, the folder to write to");
   const fs::path folder = words[1];
   const int faults = plan_seeds(folder) + job_seeds(folder) + report_seeds(folder) +
-                     safetensors_seeds(folder) + tcp_seeds(folder);
+                     safetensors_seeds(folder) + server_message_seeds(folder) + tcp_seeds(folder);
   return faults == 0 ? 0 : 1;
 }
