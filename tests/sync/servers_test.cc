@@ -335,6 +335,25 @@ TEST(Servers, AKeeperRefusesWhatDoesNotFit) {
   EXPECT_EQ(keeper.shard.refused(), 1);
 }
 
+TEST(Servers, AKeeperRefusesAFillThatDoesNotFit) {
+  constexpr ElementRange kRange{{0}, 0, 2};
+  ServerShard standby({kStandby, kRange, false, {}, kKeptVersions},
+                      std::make_unique<TallyStore>(kRange));
+  expect_ok(standby.handle(message_of(kDecider, kStandby, {}, Enter{two_replicas()})));
+  const Payload right = payload_with({1, 2}), small = payload_with({1});
+  const Payload state = TallyStore(kRange).save();
+  const auto fill = [&](const Payload& parameters, const Payload& gradient) {
+    const Fill body{state, {{{0}, parameters}}, {{1, {0}, gradient}}};
+    return standby.handle(message_of(kShard, kStandby, {1}, body));
+  };
+  expect_error(fill(small, right), "expected parameters of 8 bytes, found 4 of peer 1");
+  expect_error(fill(right, small), "expected a gradient of 8 bytes, found 4 of peer 1");
+  expect_error(fill(right, nullptr), "expected a gradient of 8 bytes, found 0 of peer 1");
+  EXPECT_FALSE(standby.is_filled());
+  expect_ok(fill(right, right));
+  EXPECT_TRUE(standby.is_filled());
+}
+
 TEST(Servers, APartRefusesWhatDoesNotFit) {
   ReplicaPart part(kFirst, {0});
   expect_ok(part.handle(message_of(kDecider, kFirst, {}, Enter{two_replicas()})));

@@ -96,12 +96,30 @@ void ServerShard::fill_others() {
   }
 }
 
+// Whether this payload of a message has the size of the range.
+Status ServerShard::check_size(const char* what, PeerId from, const Payload& payload) const {
+  if (size_of(payload) == size_of(start_.range)) return ok();
+  return invalid(cat("servers: keeper ", start_.self, " expected ", what, " of ",
+                     size_of(start_.range).count, " bytes, found ", size_of(payload).count,
+                     " of peer ", from));
+}
+
 Status ServerShard::take_fill(const Header& header, const Fill& fill) {
   if (!contains(keepers_, header.from)) {
     return invalid(
         cat("servers: peer ", header.from, " keeps another range than keeper ", start_.self));
   }
   if (filled_) return ok();
+  for (const KeptVersion& one : fill.versions) {
+    if (const Status fault = check_size("parameters", header.from, one.payload); !fault.ok()) {
+      return fault;
+    }
+  }
+  for (const KeptGradient& one : fill.gradients) {
+    if (const Status fault = check_size("a gradient", header.from, one.payload); !fault.ok()) {
+      return fault;
+    }
+  }
   if (const Status fault = store_->load(fill.state); !fault.ok()) return fault;
   filled_ = true;
   version_ = header.version;
@@ -116,10 +134,8 @@ Status ServerShard::take_fill(const Header& header, const Fill& fill) {
 }
 
 Status ServerShard::take_gradient(const Header& header, const Gradient& gradient) {
-  if (size_of(gradient.payload) != size_of(start_.range)) {
-    return invalid(cat("servers: keeper ", start_.self, " expected a gradient of ",
-                       size_of(start_.range).count, " bytes, found ",
-                       size_of(gradient.payload).count, " of peer ", header.from));
+  if (const Status fault = check_size("a gradient", header.from, gradient.payload); !fault.ok()) {
+    return fault;
   }
   if (is_over(gradient.serial)) return ok();
   const int64_t most = kGradientsPerReplica * std::ssize(membership_.replicas);

@@ -87,6 +87,7 @@ class ServerShard {
   Status enter(const Header& header, const Membership& membership);
   Status take_record(const Header& header, const Record& record);
   Status take_gradient(const Header& header, const Gradient& gradient);
+  Status check_size(const char* what, PeerId from, const Payload& payload) const;
   Status take_fill(const Header& header, const Fill& fill);
   Status answer(PeerId reader, Version version);
   void fill_others();
