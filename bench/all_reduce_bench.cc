@@ -22,6 +22,7 @@
 #include "base/text.h"
 #include "bench/all_reduce_live.h"
 #include "bench/all_reduce_member.h"
+#include "bench/processor_time.h"
 #include "bench/virtual_all_reduce.h"
 #include "collective/choose.h"
 #include "ir/procedure.h"
@@ -97,12 +98,6 @@ void print_theory() {
   print_row("late-one, best k", best, 3);
   print_row("  its k", chunks, 0);
   print_row("halving", halving, 3);
-}
-
-double processor_milliseconds() {
-  timespec now{};
-  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
-  return static_cast<double>(now.tv_sec) * 1e3 + static_cast<double>(now.tv_nsec) / 1e6;
 }
 
 // The best of five, in processor time of this thread, because the machine may be busy.

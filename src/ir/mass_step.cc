@@ -63,6 +63,11 @@ void take_nesterov_step(std::span<float> parameters, std::span<float> moment,
   }
 }
 
+void take_plain_step(std::span<float> parameters, std::span<const float> gradient, double rate) {
+  const auto factor = static_cast<float>(rate);
+  for (size_t i = 0; i < parameters.size(); ++i) parameters[i] -= factor * gradient[i];
+}
+
 void take_adam_step(std::span<float> parameters, std::span<float> first, std::span<float> second,
                     std::span<const float> gradient, const AdamSettings& settings,
                     const AdamFactors& factors) {

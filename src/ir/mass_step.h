@@ -69,7 +69,8 @@ AdamFactors adam_factors(const AdamSettings& settings, const UpdateMass& of);
 // A limit of 0 means no clipping.
 double clip_factor(double norm, double limit);
 
-// Takes one update in place.
+// Takes one update in place. Elements do not depend on each other, so the parts of a long vector
+// can be taken one after the other, in any order, with the same bits.
 //
 // Shapes: all spans have the same length; `gradient` is the mean over the update's micro-batches
 void take_momentum_step(std::span<float> parameters, std::span<float> moment,
@@ -77,6 +78,8 @@ void take_momentum_step(std::span<float> parameters, std::span<float> moment,
 // The same with Nesterov's method.
 void take_nesterov_step(std::span<float> parameters, std::span<float> moment,
                         std::span<const float> gradient, const MomentumFactors& factors);
+// Plain SGD without a moment: parameter -= rate x gradient.
+void take_plain_step(std::span<float> parameters, std::span<const float> gradient, double rate);
 // Adam's update; `settings` are those that the factors were made from.
 void take_adam_step(std::span<float> parameters, std::span<float> first, std::span<float> second,
                     std::span<const float> gradient, const AdamSettings& settings,

@@ -42,7 +42,7 @@ StepSetting step_of_gradients(const TrialSetting& setting) {
 // What takes the offers of replicas.
 StepSetting step_of_offers(const TrialSetting& setting) {
   if (local_steps_of(setting) == 1) return step_of_gradients(setting);
-  return {TrialOptimizer::Nesterov, setting.mode.outer.rate, setting.mode.outer.momentum, 0};
+  return step_setting(setting.mode.outer);
 }
 
 MethodSetting method_of(const TrialSetting& setting) {

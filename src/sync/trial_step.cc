@@ -1,9 +1,12 @@
 #include "sync/trial_step.h"
 
+#include <algorithm>
 #include <array>
 #include <cmath>
+#include <utility>
 
-#include "ir/mass_step.h"
+#include "base/check.h"
+#include "base/text.h"
 
 namespace tenuto {
 
@@ -17,9 +20,27 @@ struct Known {
 };
 constexpr std::array<Known, 4> kKnown = {
     {{"sgd", 1.2}, {"momentum", 0.15}, {"nesterov", 0.15}, {"adamw", 0.01}}};
-constexpr double kWeightDecay = 0.01;  // AdamW
+
+// Elements of a block. Its sum and its parts of parameters and moments fit in the first cache.
+constexpr size_t kBlock = 4096;
 
 const Known& known(TrialOptimizer optimizer) { return kKnown[static_cast<size_t>(optimizer)]; }
+
+// The sum of the gradients' elements from `begin` on.
+void add_up(std::span<const std::span<const float>> gradients, size_t begin, std::span<float> sum) {
+  const std::span<const float> first = gradients.front().subspan(begin, sum.size());
+  for (size_t i = 0; i < sum.size(); ++i) sum[i] = 0.0f + first[i];
+  for (const std::span<const float> gradient : gradients.subspan(1)) {
+    const std::span<const float> part = gradient.subspan(begin, sum.size());
+    for (size_t i = 0; i < sum.size(); ++i) sum[i] += part[i];
+  }
+}
+
+// `sum` and the squares, one after the other.
+double add_squares(double sum, std::span<const float> vector) {
+  for (const float value : vector) sum += double{value} * double{value};
+  return sum;
+}
 
 }  // namespace
 
@@ -34,46 +55,89 @@ std::optional<TrialOptimizer> find_trial_optimizer(std::string_view name) {
 
 double usual_rate(TrialOptimizer optimizer) { return known(optimizer).rate; }
 
+StepSetting step_setting(const OuterStep& outer) {
+  return {TrialOptimizer::Nesterov, outer.rate, outer.momentum, 0};
+}
+
+// What all elements of an update have in common.
+struct TrialStep::Factors {
+  double plain = 0;  // Sgd: what a gradient is multiplied by
+  float mean = 1;    // others: what makes the sum the clipped mean
+  MomentumFactors momentum;
+  AdamSettings settings;
+  AdamFactors adam;
+};
+
 TrialStep::TrialStep(const StepSetting& setting, size_t size)
-    : setting_(setting),
-      first_(size),
-      second_(setting.optimizer == TrialOptimizer::AdamW ? size : 0),
-      mean_(setting.optimizer == TrialOptimizer::Sgd ? 0 : size) {}
+    : setting_(setting), size_(size), block_(std::min(size, kBlock)) {
+  if (setting.optimizer != TrialOptimizer::Sgd) state_.first.resize(size);
+  if (setting.optimizer == TrialOptimizer::AdamW) state_.second.resize(size);
+}
 
 void TrialStep::take(std::span<float> parameters, std::span<const float> sum, Mass mass,
                      Mass full) {
-  const UpdateMass of{mass, full, before_};
-  before_ += mass;
+  take_sum(parameters, {&sum, 1}, mass, full);
+}
+
+void TrialStep::take_sum(std::span<float> parameters,
+                         std::span<const std::span<const float>> gradients, Mass mass, Mass full) {
+  const UpdateMass of{mass, full, state_.before};
+  state_.before += mass;
   const auto samples = static_cast<double>(mass.micros);
-  const double clip = clip_factor(std::sqrt(squared_norm(sum)) / samples, setting_.clip);
-  if (setting_.optimizer == TrialOptimizer::Sgd) {
-    // This is rate x (mass / full) x (sum / mass), with one factor in place of a division of each
-    // gradient.
-    take_momentum_step(parameters, first_, sum,
-                       {0, 1, setting_.rate * clip / static_cast<double>(full.micros)});
-    return;
-  }
-  const auto scale = static_cast<float>(clip / samples);
-  for (size_t i = 0; i < sum.size(); ++i) mean_[i] = scale * sum[i];
-  if (setting_.optimizer == TrialOptimizer::AdamW) {
-    AdamSettings settings;
-    settings.rate = setting_.rate;
-    settings.weight_decay = kWeightDecay;
-    take_adam_step(parameters, first_, second_, mean_, settings, adam_factors(settings, of));
-    return;
-  }
-  const MomentumFactors factors = momentum_factors(setting_.rate, setting_.momentum, of);
-  if (setting_.optimizer == TrialOptimizer::Momentum) {
-    take_momentum_step(parameters, first_, mean_, factors);
-  } else {
-    take_nesterov_step(parameters, first_, mean_, factors);
+  const double clip =
+      setting_.clip > 0 ? clip_factor(norm_of_sum(gradients) / samples, setting_.clip) : 1;
+  Factors factors;
+  // This is rate x (mass / full) x (sum / mass), with one factor in place of a division of each
+  // gradient.
+  factors.plain = setting_.rate * clip / static_cast<double>(full.micros);
+  factors.mean = static_cast<float>(clip / samples);
+  factors.momentum = momentum_factors(setting_.rate, setting_.momentum, of);
+  factors.settings = setting_.adam;
+  factors.settings.rate = setting_.rate;
+  factors.adam = adam_factors(factors.settings, of);
+  for (size_t begin = 0; begin < size_; begin += kBlock) {
+    const size_t count = std::min(kBlock, size_ - begin);
+    const std::span<float> sum = std::span(block_).first(count);
+    add_up(gradients, begin, sum);
+    take_block(parameters.subspan(begin, count), begin, sum, factors);
   }
 }
 
-double squared_norm(std::span<const float> vector) {
-  double sum = 0;
-  for (const float value : vector) sum += double{value} * double{value};
-  return sum;
+void TrialStep::take_block(std::span<float> parameters, size_t begin, std::span<float> sum,
+                           const Factors& factors) {
+  if (setting_.optimizer == TrialOptimizer::Sgd) {
+    take_plain_step(parameters, sum, factors.plain);
+    return;
+  }
+  for (float& value : sum) value *= factors.mean;
+  const std::span<float> first = std::span(state_.first).subspan(begin, sum.size());
+  if (setting_.optimizer == TrialOptimizer::AdamW) {
+    const std::span<float> second = std::span(state_.second).subspan(begin, sum.size());
+    take_adam_step(parameters, first, second, sum, factors.settings, factors.adam);
+  } else if (setting_.optimizer == TrialOptimizer::Momentum) {
+    take_momentum_step(parameters, first, sum, factors.momentum);
+  } else {
+    take_nesterov_step(parameters, first, sum, factors.momentum);
+  }
 }
+
+double TrialStep::norm_of_sum(std::span<const std::span<const float>> gradients) {
+  double squares = 0;
+  for (size_t begin = 0; begin < size_; begin += kBlock) {
+    const std::span<float> sum = std::span(block_).first(std::min(kBlock, size_ - begin));
+    add_up(gradients, begin, sum);
+    squares = add_squares(squares, sum);
+  }
+  return std::sqrt(squares);
+}
+
+void TrialStep::resume(StepState state) {
+  CHECK(state.first.size() == state_.first.size() && state.second.size() == state_.second.size(),
+        cat("moments of ", state_.first.size(), " and ", state_.second.size(), " elements, found ",
+            state.first.size(), " and ", state.second.size()));
+  state_ = std::move(state);
+}
+
+double squared_norm(std::span<const float> vector) { return add_squares(0, vector); }
 
 }  // namespace tenuto

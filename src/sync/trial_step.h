@@ -1,4 +1,5 @@
 // The optimizer of a trial of a sync mode: updates by mass (ir/mass_step.h) with their moments.
+// Server shards have the same one (parameter_server/mass_store.h).
 #pragma once
 
 #include <cstdint>
@@ -9,6 +10,8 @@
 #include <vector>
 
 #include "ir/mass.h"
+#include "ir/mass_step.h"
+#include "ir/sync_mode.h"
 
 namespace tenuto {
 
@@ -29,9 +32,22 @@ struct StepSetting {
   double rate = 1.2;      // of an update of full mass, above 0
   double momentum = 0.9;  // Momentum, Nesterov
   double clip = 0;        // the longest mean gradient of an update; 0 = no clipping
+  AdamSettings adam = {.weight_decay = 0.01};  // AdamW; it has the rate above, not its own one
+};
+
+// What takes the changes that replicas have made in several local steps: the outer step.
+StepSetting step_setting(const OuterStep& outer);
+
+// What an optimizer knows of earlier updates.
+struct StepState {
+  std::vector<float> first, second;  // moments; empty where the optimizer has none
+  Mass before;                       // of all updates so far
 };
 
 // An optimizer with its moments, which begin at zero.
+//
+// Idea:  an update is taken in blocks of some thousand elements, so that gradients, parameters and
+//        moments go through memory once, and sum and mean of the gradients never do.
 class TrialStep {
  public:
   // `size`: the number of parameters.
@@ -44,11 +60,31 @@ class TrialStep {
   //         which is the same in all calls; both are above 0
   void take(std::span<float> parameters, std::span<const float> sum, Mass mass, Mass full);
 
+  // The same for the sum of these gradients: each is added to the ones before it, beginning with
+  // zero.
+  //
+  // Shapes: one gradient or more; parameters and every gradient have the constructor's size
+  // Units:  as above
+  void take_sum(std::span<float> parameters, std::span<const std::span<const float>> gradients,
+                Mass mass, Mass full);
+
+  // What it knows of its updates so far.
+  const StepState& state() const { return state_; }
+  // Goes on from here. Requires: moments of the sizes that state() has
+  void resume(StepState state);
+
  private:
+  struct Factors;
+  // The parameters from `begin` on, with the sum of their gradients, which is changed.
+  void take_block(std::span<float> parameters, size_t begin, std::span<float> sum,
+                  const Factors& factors);
+  // The norm of the gradients' sum.
+  double norm_of_sum(std::span<const std::span<const float>> gradients);
+
   StepSetting setting_;
-  std::vector<float> first_, second_;  // moments; the second one is AdamW's
-  std::vector<float> mean_;            // gradient of the update under way
-  Mass before_;                        // of all updates so far
+  size_t size_;
+  StepState state_;
+  std::vector<float> block_;  // a part of the sum, while an update is taken
 };
 
 // The sum of the squares.

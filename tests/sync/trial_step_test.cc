@@ -18,9 +18,9 @@ StepSetting setting_of(TrialOptimizer optimizer, double clip = 0) {
   return {optimizer, usual_rate(optimizer), 0.9, clip};
 }
 
-std::vector<float> random_vector(Random& random) {
+std::vector<float> random_vector(Random& random, size_t size = kSize) {
   std::vector<float> values;
-  for (size_t i = 0; i < kSize; ++i) values.push_back(static_cast<float>(random.uniform() - 0.5));
+  for (size_t i = 0; i < size; ++i) values.push_back(static_cast<float>(random.uniform() - 0.5));
   return values;
 }
 
@@ -51,6 +51,69 @@ TEST(TrialStep, SgdTakesSamples) {
     for (size_t k = 0; k < kSize; ++k) plain[k] -= rate * sum[k];
     step.take(parameters, sum, {mass}, {128});
     ASSERT_EQ(parameters, plain) << i;
+  }
+}
+
+// An update on whole vectors: the sum of the gradients, their clipped mean, and the optimizer's
+// step. Plain SGD is momentum 0.
+class WholeStep {
+ public:
+  WholeStep(const StepSetting& setting, size_t size)
+      : setting_(setting), first_(size), second_(size) {}
+  void take(std::vector<float>& parameters, const std::vector<std::vector<float>>& gradients,
+            Mass mass, Mass full) {
+    std::vector<float> sum(parameters.size(), 0.0f), mean;
+    for (const std::vector<float>& gradient : gradients) {
+      for (size_t i = 0; i < sum.size(); ++i) sum[i] += gradient[i];
+    }
+    const auto samples = static_cast<double>(mass.micros);
+    const double clip = clip_factor(std::sqrt(squared_norm(sum)) / samples, setting_.clip);
+    for (const float value : sum) mean.push_back(static_cast<float>(clip / samples) * value);
+    const UpdateMass of{mass, full, before_};
+    before_ += mass;
+    const MomentumFactors factors = momentum_factors(setting_.rate, setting_.momentum, of);
+    AdamSettings adam = setting_.adam;
+    adam.rate = setting_.rate;
+    switch (setting_.optimizer) {
+      case TrialOptimizer::Sgd:
+        return take_momentum_step(parameters, first_, sum,
+                                  {0, 1, setting_.rate * clip / static_cast<double>(full.micros)});
+      case TrialOptimizer::Momentum:
+        return take_momentum_step(parameters, first_, mean, factors);
+      case TrialOptimizer::Nesterov:
+        return take_nesterov_step(parameters, first_, mean, factors);
+      case TrialOptimizer::AdamW:
+        return take_adam_step(parameters, first_, second_, mean, adam, adam_factors(adam, of));
+    }
+  }
+
+ private:
+  StepSetting setting_;
+  std::vector<float> first_, second_;
+  Mass before_;
+};
+
+// Steps are taken in blocks of 4,096 elements, and the bits are those of steps on whole vectors:
+// for any number of gradients and mass, clipped and not.
+TEST(TrialStep, BlocksHaveTheBitsOfTheWhole) {
+  for (const size_t size : {1, 4095, 4096, 4097, 9000}) {
+    for (const TrialOptimizer optimizer : kAll) {
+      for (const double clip : {0.0, 3.0}) {
+        Random random(4 + size);
+        std::vector<float> whole = random_vector(random, size), blocks = whole;
+        WholeStep plain(setting_of(optimizer, clip), size);
+        TrialStep step(setting_of(optimizer, clip), size);
+        for (int i = 0; i < 6; ++i) {
+          std::vector<std::vector<float>> gradients;
+          const int64_t count = 1 + random.below(5), mass = count + random.below(3);
+          for (int64_t k = 0; k < count; ++k) gradients.push_back(random_vector(random, size));
+          const std::vector<std::span<const float>> spans(gradients.begin(), gradients.end());
+          plain.take(whole, gradients, {mass}, {8});
+          step.take_sum(blocks, spans, {mass}, {8});
+          ASSERT_EQ(blocks, whole) << to_text(optimizer) << ", " << size << ", clip " << clip;
+        }
+      }
+    }
   }
 }
 

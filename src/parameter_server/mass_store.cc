@@ -1,0 +1,230 @@
+#include "parameter_server/mass_store.h"
+
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <cmath>
+#include <cstring>
+#include <string>
+#include <utility>
+
+#include "base/check.h"
+#include "base/checksum.h"
+#include "base/text.h"
+
+namespace tenuto::servers {
+
+namespace {
+
+static_assert(sizeof(float) == kElementBytes);
+
+// The head of a state, as words. All but the last two are the same in all states of a store.
+constexpr size_t kBefore = 15, kSum = 16, kWords = 17;
+using Head = std::array<uint64_t, kWords>;
+constexpr uint64_t kForm = 0x31'4d'4f'54'55'4e'45'54;  // TENUTOM1, the first bytes
+
+Head head_of(const MassStoreSettings& of, const ElementRange& range) {
+  const auto whole = [](int64_t number) { return static_cast<uint64_t>(number); };
+  const auto real = [](double number) { return std::bit_cast<uint64_t>(number); };
+  return {kForm,
+          whole(static_cast<int64_t>(of.optimizer)),
+          real(of.rate),
+          real(of.momentum),
+          real(of.clip),
+          real(of.adam.beta1),
+          real(of.adam.beta2),
+          real(of.adam.epsilon),
+          real(of.adam.weight_decay),
+          whole(of.full.micros),
+          whole(of.local_steps),
+          whole(of.whole_model ? 1 : 0),
+          whole(range.stage.value),
+          whole(range.begin),
+          whole(range.end),
+          0,
+          0};
+}
+
+size_t size_of_state(std::span<const float> elements, const StepState& of) {
+  return sizeof(Head) + (elements.size() + of.first.size() + of.second.size()) * sizeof(float);
+}
+
+// Of the head before its checksum, then of the rest.
+uint64_t checksum(const Head& head, std::span<const std::byte> rest) {
+  return crc32c(rest, crc32c(std::as_bytes(std::span(head).first(kSum))));
+}
+
+StepSetting step_of(const MassStoreSettings& of) {
+  return {of.optimizer, of.rate, of.momentum, of.clip, of.adam};
+}
+
+// The numbers of a payload. Its memory is that of a vector, so it is aligned for them.
+std::span<const float> numbers_in(const Payload& payload) {
+  return {reinterpret_cast<const float*>(payload->data()), payload->size() / sizeof(float)};
+}
+
+std::string text_of(const ElementRange& range) {
+  return cat("elements ", range.begin, " to ", range.end, " of stage ", range.stage);
+}
+
+Error corrupt(const ElementRange& range, const std::string& what) {
+  return {Code::Corrupt, Reach::Call,
+          cat("servers: a state for ", text_of(range), ": ", what, ": send it again")};
+}
+
+// Whether the numbers are in range.
+Status check_numbers(const MassStoreSettings& of) {
+  const auto is_factor = [](double number) { return number >= 0 && number < 1; };
+  const auto is_length = [](double number) { return number >= 0 && std::isfinite(number); };
+  const AdamSettings& adam = of.adam;
+  if (!is_length(of.rate) || of.rate == 0 || !is_length(of.clip)) {
+    return invalid(cat("servers: expected a rate above 0 and a clip of 0 or more, found ", of.rate,
+                       " and ", of.clip));
+  }
+  if (!is_factor(of.momentum) || !is_factor(adam.beta1) || !is_factor(adam.beta2)) {
+    return invalid(cat("servers: expected a momentum and betas from 0 to below 1, found ",
+                       of.momentum, ", ", adam.beta1, " and ", adam.beta2));
+  }
+  if (!is_length(adam.epsilon) || adam.epsilon == 0 || !is_length(adam.weight_decay)) {
+    return invalid(
+        cat("servers: expected an epsilon above 0 and a weight decay of 0 or more, "
+            "found ",
+            adam.epsilon, " and ", adam.weight_decay));
+  }
+  if (of.full.micros < 1 || of.local_steps < 1) {
+    return invalid(cat("servers: expected a full mass and a number of local steps above 0, found ",
+                       of.full.micros, " and ", of.local_steps));
+  }
+  return ok();
+}
+
+Status check_store(const MassStoreSettings& of, const ElementRange& range, size_t count) {
+  if (const Status fault = check_numbers(of); !fault.ok()) return fault;
+  if (of.clip > 0 && !of.whole_model) {
+    return invalid(cat("servers: clipping needs the norm over the whole model, and ",
+                       text_of(range), " are a part of it: set clip to 0"));
+  }
+  if (of.local_steps > 1 && (of.optimizer != TrialOptimizer::Nesterov || of.clip > 0)) {
+    return invalid(cat("servers: changes of ", of.local_steps,
+                       " local steps are taken by the outer step, which is nesterov without a "
+                       "clip, found ",
+                       to_text(of.optimizer), " with clip ", of.clip));
+  }
+  if (range.begin < 0 || range.end <= range.begin ||
+      static_cast<size_t>(range.end - range.begin) != count) {
+    return invalid(
+        cat("servers: expected a parameter for each of ", text_of(range), ", found ", count));
+  }
+  return ok();
+}
+
+}  // namespace
+
+MassStoreSettings outer_settings(const SyncMode& mode, Mass full) {
+  CHECK(mode.local_steps > 1, cat("a mode with local steps, found ", to_text(mode)));
+  const StepSetting step = step_setting(mode.outer);
+  MassStoreSettings settings;
+  settings.optimizer = step.optimizer;
+  settings.rate = step.rate;
+  settings.momentum = step.momentum;
+  settings.clip = step.clip;
+  settings.full = {full.micros * mode.local_steps};
+  settings.local_steps = mode.local_steps;
+  return settings;
+}
+
+Result<std::unique_ptr<MassStore>> MassStore::make(const MassStoreSettings& settings,
+                                                   const ElementRange& range,
+                                                   std::vector<float> initial) {
+  const Status fault = check_store(settings, range, initial.size());
+  if (!fault.ok()) return fault.error();
+  return std::make_unique<MassStore>(settings, range, std::move(initial));
+}
+
+MassStore::MassStore(const MassStoreSettings& settings, const ElementRange& range,
+                     std::vector<float> initial)
+    : settings_(settings),
+      range_(range),
+      elements_(std::move(initial)),
+      step_(step_of(settings), elements_.size()) {
+  const Status fault = check_store(settings, range, elements_.size());
+  CHECK(fault.ok(), fault.error().message);
+}
+
+void MassStore::apply(const DecidedUpdate& update, std::span<const Payload> gradients) {
+  CHECK(gradients.size() == update.works.size(),
+        cat(update.works.size(), " gradients, found ", gradients.size()));
+  std::vector<std::span<const float>> all;
+  for (size_t i = 0; i < gradients.size(); ++i) {
+    CHECK(size_of(gradients[i]) == size_of(range_),
+          cat("a gradient of ", size_of(range_).count, " bytes, found ",
+              size_of(gradients[i]).count));
+    CHECK(update.works[i].local_steps == settings_.local_steps,
+          cat("works of ", settings_.local_steps, " local steps, found ",
+              update.works[i].local_steps));
+    all.push_back(numbers_in(gradients[i]));
+  }
+  const Mass mass = mass_of(update.update);
+  CHECK(mass > Mass{}, cat("a mass above 0, found ", mass.micros));
+  step_.take_sum(elements_, all, mass, settings_.full);
+}
+
+Payload MassStore::parameters() const {
+  const auto bytes = std::as_bytes(std::span(elements_));
+  return std::make_shared<std::vector<std::byte>>(bytes.begin(), bytes.end());
+}
+
+Payload MassStore::save() const {
+  const StepState& state = step_.state();
+  const auto all = std::make_shared<std::vector<std::byte>>(size_of_state(elements_, state));
+  std::span<std::byte> rest(*all);
+  const auto put = [&](std::span<const std::byte> from) {
+    std::copy(from.begin(), from.end(), rest.begin());
+    rest = rest.subspan(from.size());
+  };
+  Head head = head_of(settings_, range_);
+  head[kBefore] = static_cast<uint64_t>(state.before.micros);
+  put(std::as_bytes(std::span(head)));
+  put(std::as_bytes(std::span(elements_)));
+  put(std::as_bytes(std::span(state.first)));
+  put(std::as_bytes(std::span(state.second)));
+  head[kSum] = checksum(head, std::span(*all).subspan(sizeof(Head)));
+  std::memcpy(all->data(), head.data(), sizeof(Head));
+  return all;
+}
+
+Status MassStore::load(const Payload& state) {
+  const size_t size = size_of_state(elements_, step_.state());
+  if (size_of(state).count != static_cast<int64_t>(size)) {
+    return corrupt(range_, cat("expected ", size, " bytes, found ", size_of(state).count));
+  }
+  std::span<const std::byte> rest(*state);
+  const auto take = [&](std::span<std::byte> to) {
+    std::copy_n(rest.begin(), to.size(), to.begin());
+    rest = rest.subspan(to.size());
+  };
+  Head head;
+  take(std::as_writable_bytes(std::span(head)));
+  const Head own = head_of(settings_, range_);
+  if (!std::equal(own.begin(), own.begin() + kBefore, head.begin())) {
+    return corrupt(range_, "expected one of this range and of these settings, found another one");
+  }
+  if (head[kSum] != checksum(head, rest)) {
+    return corrupt(range_, "its checksum does not fit");
+  }
+  if (head[kBefore] > static_cast<uint64_t>(kMostMassBefore)) {
+    return corrupt(range_, cat("expected a mass from 0 to ", kMostMassBefore, " before it, found ",
+                               head[kBefore]));
+  }
+  StepState next;
+  next.first.resize(step_.state().first.size());
+  next.second.resize(step_.state().second.size());
+  next.before = {static_cast<int64_t>(head[kBefore])};
+  take(std::as_writable_bytes(std::span(elements_)));
+  take(std::as_writable_bytes(std::span(next.first)));
+  take(std::as_writable_bytes(std::span(next.second)));
+  step_.resume(std::move(next));
+  return ok();
+}
+
+}  // namespace tenuto::servers

@@ -1,0 +1,335 @@
+// The store of a range: the bits of a trial's optimizer, however the model is cut and whoever has
+// the state.
+#include "parameter_server/mass_store.h"
+
+#include <gtest/gtest.h>
+
+#include <cstring>
+
+#include "base/checksum.h"
+#include "base/random.h"
+#include "base/text.h"
+
+namespace tenuto::servers {
+namespace {
+
+constexpr TrialOptimizer kAll[] = {TrialOptimizer::Sgd, TrialOptimizer::Momentum,
+                                   TrialOptimizer::Nesterov, TrialOptimizer::AdamW};
+constexpr Mass kFull{8};
+
+MassStoreSettings settings_of(TrialOptimizer optimizer) {
+  MassStoreSettings settings;
+  settings.optimizer = optimizer;
+  settings.rate = usual_rate(optimizer);
+  settings.adam.weight_decay = 0.1;
+  settings.full = kFull;
+  return settings;
+}
+
+// The same for the step that the store is compared with.
+TrialStep step_of(const MassStoreSettings& of, size_t size) {
+  return {{of.optimizer, of.rate, of.momentum, of.clip, of.adam}, size};
+}
+
+ElementRange range_of(int64_t begin, int64_t end) { return {{0}, begin, end}; }
+
+std::unique_ptr<MassStore> store_of(const MassStoreSettings& settings, const ElementRange& range,
+                                    const std::vector<float>& model) {
+  auto made =
+      MassStore::make(settings, range, {model.begin() + range.begin, model.begin() + range.end});
+  EXPECT_TRUE(made.ok()) << made.error().message;
+  return std::move(made).value();
+}
+
+std::vector<float> random_vector(Random& random, size_t size) {
+  std::vector<float> values;
+  for (size_t i = 0; i < size; ++i) values.push_back(static_cast<float>(random.uniform() - 0.5));
+  return values;
+}
+
+std::vector<float> numbers_in(const Payload& payload) {
+  std::vector<float> numbers(payload->size() / sizeof(float));
+  std::memcpy(numbers.data(), payload->data(), payload->size());
+  return numbers;
+}
+
+// An update with the gradients of the whole model.
+struct Step {
+  DecidedUpdate update;
+  std::vector<std::vector<float>> gradients;
+
+  void add(std::vector<float> gradient, int64_t mass) {
+    const auto number = static_cast<int32_t>(gradients.size());
+    const Offer offer{{number}, {0}, {0}, {mass}};
+    update.update.members.push_back(offer);
+    update.works.push_back({number + 1, offer, 1, {}});
+    gradients.push_back(std::move(gradient));
+  }
+
+  std::vector<Payload> payloads(const ElementRange& range) const {
+    std::vector<Payload> all;
+    for (const std::vector<float>& gradient : gradients) {
+      const auto part = std::as_bytes(std::span(gradient).subspan(
+          static_cast<size_t>(range.begin), static_cast<size_t>(range.end - range.begin)));
+      all.push_back(std::make_shared<std::vector<std::byte>>(part.begin(), part.end()));
+    }
+    return all;
+  }
+
+  void apply_to(MassStore& store, const ElementRange& range) const {
+    store.apply(update, payloads(range));
+  }
+};
+
+Step random_step(Random& random, size_t size) {
+  Step step;
+  for (int64_t left = 1 + random.below(5); left > 0; --left) {
+    const int64_t mass = 1 + random.below(2);
+    step.add(random_vector(random, size), mass);
+  }
+  return step;
+}
+
+TEST(MassStore, HasTheBitsOfATrialsStep) {
+  for (const TrialOptimizer optimizer : kAll) {
+    for (const size_t size : {1, 5, 4096, 5001}) {
+      Random random(size);
+      std::vector<float> model = random_vector(random, size);
+      const ElementRange range = range_of(0, static_cast<int64_t>(size));
+      const auto store = store_of(settings_of(optimizer), range, model);
+      TrialStep trial = step_of(settings_of(optimizer), size);
+      EXPECT_EQ(numbers_in(store->parameters()), model);
+      for (int i = 0; i < 6; ++i) {
+        const Step step = random_step(random, size);
+        std::vector<float> sum(size, 0.0f);
+        for (const std::vector<float>& gradient : step.gradients) {
+          for (size_t k = 0; k < size; ++k) sum[k] += gradient[k];
+        }
+        trial.take(model, sum, mass_of(step.update.update), kFull);
+        step.apply_to(*store, range);
+        ASSERT_EQ(numbers_in(store->parameters()), model) << to_text(optimizer) << ", " << size;
+      }
+    }
+  }
+}
+
+// 10^8 + 1 is 10^8 in fp32, so the sum is 0 in this order, and 1 in another one.
+TEST(MassStore, AddsInTheOrderOfTheWorks) {
+  const std::vector<float> large = {1e8f}, one = {1}, minus = {-1e8f};
+  const auto moved = [&](const std::vector<std::vector<float>>& gradients) {
+    MassStoreSettings settings = settings_of(TrialOptimizer::Sgd);
+    settings.rate = 8;
+    const auto store = store_of(settings, range_of(0, 1), {0});
+    Step step;
+    for (const std::vector<float>& gradient : gradients) step.add(gradient, 1);
+    step.apply_to(*store, range_of(0, 1));
+    return store->elements()[0];
+  };
+  EXPECT_EQ(moved({large, one, minus}), 0);
+  EXPECT_EQ(moved({large, minus, one}), -1);
+}
+
+// Whoever is filled in the middle goes on with the same bits, and has the same state in the end.
+TEST(MassStore, AStateGoesOnWithTheSameBits) {
+  constexpr size_t kSize = 4200;
+  constexpr ElementRange kRange{{2}, 0, kSize};
+  for (const TrialOptimizer optimizer : kAll) {
+    Random random(7);
+    const MassStoreSettings settings = settings_of(optimizer);
+    const auto shard = store_of(settings, kRange, random_vector(random, kSize));
+    std::unique_ptr<MassStore> standby;
+    for (int i = 0; i < 8; ++i) {
+      if (i % 3 == 0) {
+        standby = store_of(settings, kRange, random_vector(random, kSize));
+        const Status loaded = standby->load(shard->save());
+        ASSERT_TRUE(loaded.ok()) << loaded.error().message;
+        EXPECT_EQ(numbers_in(standby->parameters()), numbers_in(shard->parameters()));
+      }
+      const Step step = random_step(random, kSize);
+      step.apply_to(*shard, kRange);
+      step.apply_to(*standby, kRange);
+      ASSERT_EQ(*standby->save(), *shard->save()) << to_text(optimizer) << ", update " << i;
+    }
+  }
+}
+
+// Ranges that are cut anywhere have the bits of the whole model together.
+TEST(MassStore, RangesTogetherAreTheWhole) {
+  constexpr int64_t kSize = 9000;
+  for (const TrialOptimizer optimizer : kAll) {
+    for (uint64_t seed = 0; seed < 4; ++seed) {
+      Random random(seed);
+      const std::vector<float> model = random_vector(random, kSize);
+      const int64_t cut = 1 + random.below(kSize - 1);
+      const ElementRange all = range_of(0, kSize);
+      const ElementRange left = range_of(0, cut), right = range_of(cut, kSize);
+      const MassStoreSettings settings = settings_of(optimizer);
+      const auto whole = store_of(settings, all, model);
+      const auto one = store_of(settings, left, model), other = store_of(settings, right, model);
+      for (int i = 0; i < 4; ++i) {
+        const Step step = random_step(random, kSize);
+        step.apply_to(*whole, all);
+        step.apply_to(*one, left);
+        step.apply_to(*other, right);
+      }
+      std::vector<float> joined = numbers_in(one->parameters());
+      const std::vector<float> rest = numbers_in(other->parameters());
+      joined.insert(joined.end(), rest.begin(), rest.end());
+      ASSERT_EQ(joined, numbers_in(whole->parameters())) << to_text(optimizer) << ", cut " << cut;
+    }
+  }
+}
+
+// The store of a whole model clips as a trial does.
+TEST(MassStore, AWholeModelIsClipped) {
+  constexpr size_t kSize = 5000;
+  for (const TrialOptimizer optimizer : kAll) {
+    Random random(9);
+    std::vector<float> model = random_vector(random, kSize), free = model;
+    MassStoreSettings settings = settings_of(optimizer);
+    TrialStep unclipped = step_of(settings, kSize);
+    settings.clip = 2;
+    settings.whole_model = true;
+    TrialStep trial = step_of(settings, kSize);
+    const auto store = store_of(settings, range_of(0, kSize), model);
+    for (int i = 0; i < 5; ++i) {
+      Step step;
+      const std::vector<float> gradient = random_vector(random, kSize);  // longer than 20
+      const int64_t mass = 1 + random.below(3);
+      step.add(gradient, mass);
+      step.apply_to(*store, range_of(0, kSize));
+      trial.take(model, gradient, {mass}, kFull);
+      unclipped.take(free, gradient, {mass}, kFull);
+      ASSERT_EQ(numbers_in(store->parameters()), model) << to_text(optimizer);
+    }
+    EXPECT_NE(model, free) << to_text(optimizer);
+  }
+}
+
+// The outer step takes changes of several local steps, as in a trial.
+TEST(MassStore, ChangesOfLocalStepsAreTakenByTheOuterStep) {
+  constexpr size_t kSize = 50;
+  const SyncMode mode = sync_mode_from_text("x:2+local:3+outer:0.7,0.9").value();
+  Random random(11);
+  std::vector<float> model = random_vector(random, kSize);
+  const MassStoreSettings settings = outer_settings(mode, kFull);
+  EXPECT_EQ(settings.full, Mass{24});
+  const auto store = store_of(settings, range_of(0, kSize), model);
+  TrialStep trial({TrialOptimizer::Nesterov, 0.7, 0.9, 0}, kSize);
+  for (int i = 0; i < 5; ++i) {
+    Step step;
+    const std::vector<float> one = random_vector(random, kSize);
+    const std::vector<float> other = random_vector(random, kSize);
+    step.add(one, 6);
+    step.add(other, 6);
+    for (Work& work : step.update.works) work.local_steps = 3;
+    std::vector<float> sum;
+    for (size_t k = 0; k < kSize; ++k) sum.push_back(one[k] + other[k]);
+    step.apply_to(*store, range_of(0, kSize));
+    trial.take(model, sum, {12}, {24});
+    ASSERT_EQ(numbers_in(store->parameters()), model);
+  }
+}
+
+// A head of 17 words, with the mass before in the last but one and the checksum in the last.
+constexpr size_t kHead = 136, kBefore = 120, kSum = 128;
+
+std::vector<std::byte> with_mass_before(std::vector<std::byte> state, int64_t mass) {
+  std::memcpy(state.data() + kBefore, &mass, sizeof(mass));
+  const std::span<const std::byte> all(state);
+  const uint64_t sum = crc32c(all.subspan(kHead), crc32c(all.first(kSum)));
+  std::memcpy(state.data() + kSum, &sum, sizeof(sum));
+  return state;
+}
+
+TEST(MassStore, CorruptStatesAreRefused) {
+  const ElementRange range = range_of(0, 5);
+  for (const TrialOptimizer optimizer : kAll) {
+    Random random(13);
+    const auto shard = store_of(settings_of(optimizer), range, random_vector(random, 5));
+    random_step(random, 5).apply_to(*shard, range);
+    const std::vector<std::byte> state = *shard->save();
+    const auto standby = store_of(settings_of(optimizer), range, random_vector(random, 5));
+    const std::vector<std::byte> before = *standby->save();
+    const auto refuses = [&](const std::vector<std::byte>& bytes, const std::string& what) {
+      const Status loaded = standby->load(std::make_shared<std::vector<std::byte>>(bytes));
+      ASSERT_FALSE(loaded.ok()) << what;
+      EXPECT_EQ(loaded.error().code, Code::Corrupt) << what;
+      EXPECT_EQ(*standby->save(), before) << what;
+    };
+    EXPECT_FALSE(standby->load(nullptr).ok());
+    for (size_t i = 0; i < state.size(); ++i) {
+      refuses({state.begin(), state.begin() + static_cast<ptrdiff_t>(i)}, cat("cut at ", i));
+      std::vector<std::byte> changed = state;
+      changed[i] ^= static_cast<std::byte>(1 + random.below(255));
+      refuses(changed, cat("byte ", i, " changed"));
+    }
+    std::vector<std::byte> longer = state;
+    longer.push_back({});
+    refuses(longer, "one byte more");
+    refuses(with_mass_before(state, kMostMassBefore + 1), "too much mass");
+    refuses(with_mass_before(state, -1), "mass below 0");
+    const auto most = with_mass_before(state, kMostMassBefore);
+    EXPECT_TRUE(standby->load(std::make_shared<std::vector<std::byte>>(most)).ok());
+    EXPECT_TRUE(standby->load(std::make_shared<std::vector<std::byte>>(state)).ok());
+    EXPECT_EQ(*standby->save(), state);
+  }
+}
+
+TEST(MassStore, StatesOfAnotherRangeOrOtherSettingsAreRefused) {
+  const std::vector<float> model(10, 1.0f);
+  const ElementRange range = range_of(0, 5);
+  const MassStoreSettings settings = settings_of(TrialOptimizer::Momentum);
+  const auto store = store_of(settings, range, model);
+  const auto sentence = [&](const MassStoreSettings& other, const ElementRange& of) {
+    const Status loaded = store->load(store_of(other, of, model)->save());
+    return loaded.ok() ? std::string() : loaded.error().message;
+  };
+  EXPECT_EQ(sentence(settings, range), "");
+  const std::string refusal =
+      "servers: a state for elements 0 to 5 of stage 0: expected one of this range and of these "
+      "settings, found another one: send it again";
+  EXPECT_EQ(sentence(settings, range_of(5, 10)), refusal);
+  EXPECT_EQ(sentence(settings, {{1}, 0, 5}), refusal);
+  EXPECT_EQ(sentence(settings_of(TrialOptimizer::Nesterov), range), refusal);
+  MassStoreSettings other = settings;
+  other.rate = 0.1;
+  EXPECT_EQ(sentence(other, range), refusal);
+  EXPECT_EQ(sentence(settings_of(TrialOptimizer::Sgd), range),
+            "servers: a state for elements 0 to 5 of stage 0: expected 176 bytes, found 156: send "
+            "it again");
+}
+
+TEST(MassStore, Refusals) {
+  const auto sentence = [](auto change, size_t count = 3) {
+    MassStoreSettings settings = settings_of(TrialOptimizer::AdamW);
+    ElementRange range = range_of(4, 7);
+    change(settings, range);
+    const auto made = MassStore::make(settings, range, std::vector<float>(count));
+    return made.ok() ? std::string() : made.error().message;
+  };
+  const auto untouched = [](MassStoreSettings&, ElementRange&) {};
+  EXPECT_EQ(sentence(untouched), "");
+  EXPECT_EQ(sentence(untouched, 2),
+            "servers: expected a parameter for each of elements 4 to 7 of stage 0, found 2");
+  EXPECT_EQ(sentence([](auto&, ElementRange& range) { range.end = 4; }, 0),
+            "servers: expected a parameter for each of elements 4 to 4 of stage 0, found 0");
+  EXPECT_EQ(sentence([](MassStoreSettings& of, auto&) { of.rate = 0; }),
+            "servers: expected a rate above 0 and a clip of 0 or more, found 0 and 0");
+  EXPECT_EQ(sentence([](MassStoreSettings& of, auto&) { of.momentum = 1; }),
+            "servers: expected a momentum and betas from 0 to below 1, found 1, 0.9 and 0.95");
+  EXPECT_EQ(sentence([](MassStoreSettings& of, auto&) { of.adam.epsilon = 0; }),
+            "servers: expected an epsilon above 0 and a weight decay of 0 or more, found 0 and "
+            "0.1");
+  EXPECT_EQ(sentence([](MassStoreSettings& of, auto&) { of.full = {}; }),
+            "servers: expected a full mass and a number of local steps above 0, found 0 and 1");
+  EXPECT_EQ(sentence([](MassStoreSettings& of, auto&) { of.clip = 1; }),
+            "servers: clipping needs the norm over the whole model, and elements 4 to 7 of stage "
+            "0 are a part of it: set clip to 0");
+  EXPECT_EQ(sentence([](MassStoreSettings& of, auto&) { of.local_steps = 3; }),
+            "servers: changes of 3 local steps are taken by the outer step, which is nesterov "
+            "without a clip, found adamw with clip 0");
+}
+
+}  // namespace
+}  // namespace tenuto::servers
