@@ -56,7 +56,8 @@ class PeerNet {
   // The transport of process `self` posts to the mailbox, which nobody else reads. Both outlive
   // this object.
   PeerNet(Transport& transport, Mailbox& mailbox, WorkerId self);
-  // Drops all processes. To let what was sent leave first, close the transport before.
+  // Drops all processes. To let what was sent to connected ones leave first, close the transport
+  // before.
   ~PeerNet();
   PeerNet(const PeerNet&) = delete;
   PeerNet& operator=(const PeerNet&) = delete;
