@@ -13,7 +13,7 @@
 
 namespace tenuto {
 
-// The least time between two questions to the kernel. One takes about 0.1 ms.
+// The least time between two questions to the kernel, each of which reads a file for each thread.
 inline constexpr Duration kAskEvery = std::chrono::milliseconds(50);
 
 // The processor use of one worker. A sample is of all steps that ended since the one before.
