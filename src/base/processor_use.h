@@ -33,8 +33,8 @@ struct ProcessorUse {
       pressure{};  // how long any task of the host has waited for a processor, since it started
 };
 
-// Reads it all: one small file for each thread, and one for the host. Never waits. `proc`: where the
-// kernel's files are, another folder for tests.
+// Reads it all: one small file for each thread, and one for the host. Never waits. `proc`: where
+// the kernel's files are, another folder for tests.
 ProcessorUse processor_use(const std::string& proc = "/proc");
 
 // How long the thread has waited for a processor, from the text of its schedstat: three counts, the
