@@ -92,6 +92,12 @@ void TimeSamples::add(const IterationTime& time, double share) {
   samples_.push_back({Duration(std::llround(compute / share)), time.transfer});
 }
 
+IterationTime guess_from(Duration lasted, Duration compute) {
+  constexpr double kLonger = 1.5;
+  const Duration guess(static_cast<int64_t>(kLonger * static_cast<double>(lasted.count())));
+  return {compute, std::max(guess - compute, Duration{1})};
+}
+
 IterationTime TimeSamples::mean() const {
   IterationTime sum;
   for (const IterationTime& one : samples_) {

@@ -37,6 +37,10 @@ class TimeSamples {
   std::vector<IterationTime> samples_;
 };
 
+// What is taken for the iteration of a replica that has not been heard of since it began: half as
+// long again as it has lasted so far, of which it computes for `compute`.
+IterationTime guess_from(Duration lasted, Duration compute);
+
 // What a choice is made from.
 struct ChooseInput {
   std::vector<std::vector<IterationTime>> samples;  // of each replica, at least one

@@ -10,6 +10,9 @@
 
 namespace tenuto {
 
+// The time between two decisions.
+constexpr Duration kDecisionEvery = std::chrono::seconds(1);
+
 // Chooses the mode of one run, again and again.
 class Chooser {
  public:

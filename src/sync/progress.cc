@@ -8,6 +8,12 @@ double value_of_gradient(double age, int32_t replicas, double kappa) {
   return 1 / (1 + kappa * age / replicas);
 }
 
+double AppliedMass::age_of(const Offer& member, Mass update) const {
+  const auto read = static_cast<size_t>(member.version.value - first_.value);
+  return static_cast<double>((at_.back() - at_[read]).micros) +
+         static_cast<double>((update - member.mass).micros) / 2;
+}
+
 double age_of_count(int32_t replicas, int32_t count) { return (2 * replicas - count - 1) / 2.0; }
 
 double kappa_of(const LossDrop& fresh, const LossDrop& old, int32_t replicas) {

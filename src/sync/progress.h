@@ -9,6 +9,9 @@
 #pragma once
 
 #include <cstdint>
+#include <vector>
+
+#include "ir/update_rule.h"
 
 namespace tenuto {
 
@@ -22,6 +25,23 @@ double value_of_gradient(double age, int32_t replicas, double kappa);
 
 // The age of gradients in the mode x:`count`, for any times of iterations.
 double age_of_count(int32_t replicas, int32_t count);
+
+// The ages of the gradients of a run, update by update.
+class AppliedMass {
+ public:
+  // `first`: the version of the parameters with which the run begins.
+  explicit AppliedMass(Version first) : first_(first), at_{Mass{}} {}
+  // The age of a member of the next update, in micro-batches; `update`: the mass of that update.
+  //
+  // Requires: the member has read a version that there was
+  double age_of(const Offer& member, Mass update) const;
+  // The next update, which has this mass, has been applied.
+  void add(Mass update) { at_.push_back(at_.back() + update); }
+
+ private:
+  Version first_;
+  std::vector<Mass> at_;  // at_[v]: what was applied when version first_ + v was made
+};
 
 // What a mode achieved: its gradients' mean age, and how much the loss fell per gradient.
 struct LossDrop {

@@ -18,7 +18,7 @@ SyncSimulator::SyncSimulator(SyncSetting setting, SyncHooks hooks, UpdateRule ru
     : setting_(std::move(setting)),
       hooks_(std::move(hooks)),
       rule_(std::move(rule)),
-      mass_at_{Mass{}},
+      applied_(setting_.start.version),
       replicas_(static_cast<size_t>(setting_.start.replicas)) {
   if (hooks_.computed) computing_.resize(replicas_.size());
   follow(rule_.begin());
@@ -110,23 +110,20 @@ void SyncSimulator::advance_to(Duration moment) {
 }
 
 void SyncSimulator::count(const Update& update) {
-  const Mass before = mass_at_.back(), mass = mass_of(update);
+  const Mass mass = mass_of(update);
   // What is applied at the moment in which measuring begins is not of the time that is measured.
   if (measures_ && now_ > first_) {
     measured_mass_ += mass;
     ++measured_updates_;
     for (const Offer& member : update.members) {
-      const auto read = static_cast<size_t>(member.version.value - setting_.start.version.value);
-      const auto age = static_cast<double>((before - mass_at_[read]).micros) +
-                       static_cast<double>((mass - member.mass).micros) / 2;
-      age_sum_ += age * static_cast<double>(member.mass.micros);
+      age_sum_ += applied_.age_of(member, mass) * static_cast<double>(member.mass.micros);
     }
   } else if (!measures_) {
     measures_ = true;
     first_ = now_;
   }
   last_ = now_;
-  mass_at_.push_back(before + mass);
+  applied_.add(mass);
 }
 
 void SyncSimulator::apply_next() {

@@ -20,6 +20,7 @@
 #include "base/result.h"
 #include "base/unit.h"
 #include "ir/update_rule.h"
+#include "sync/progress.h"
 #include "sync/scenario.h"
 
 namespace tenuto {
@@ -141,8 +142,8 @@ class SyncSimulator {
   std::deque<Update> decided_;  // updates that are being applied, or wait for it
   Duration now_{}, free_at_{};  // free_at_: the end of the last update that was decided
   int64_t sequence_ = 0, offers_ = 0, applied_updates_ = 0;
-  std::vector<Mass> mass_at_;      // mass_at_[v - first version]: applied when version v was made
-  std::vector<Counted> replicas_;  // since begin_to_measure
+  AppliedMass applied_;
+  std::vector<Counted> replicas_;     // since begin_to_measure
   std::vector<Computing> computing_;  // by replica; empty = replicas have no speeds
   bool measures_ = false;             // the update after which measuring begins has been applied
   Duration first_{}, last_{};

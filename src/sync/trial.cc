@@ -16,9 +16,6 @@ namespace tenuto {
 
 namespace {
 
-constexpr Duration kDecisionEvery = std::chrono::seconds(1);
-// A replica that has not been heard of is taken to need this many times what it has spent so far.
-constexpr double kCensored = 1.5;
 constexpr double kNoiseMemory = 0.95;  // of the mean squared gradients, per update
 
 // Only a mode that stays in force may have local steps: no chooser knows them.
@@ -273,10 +270,7 @@ class Trial {
     for (size_t i = 0; i < samples_.size(); ++i) {
       all.push_back(samples_[i].all());
       if (!all.back().empty()) continue;
-      const auto spent = static_cast<double>((now - under_way_[i].since).count());
-      const Duration compute = setting_.scenario.base.compute;
-      const Duration guess(static_cast<int64_t>(kCensored * spent));
-      all.back().push_back({compute, std::max(guess - compute, Duration{1})});
+      all.back().push_back(guess_from(now - under_way_[i].since, setting_.scenario.base.compute));
     }
     return all;
   }
