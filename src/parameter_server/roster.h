@@ -1,0 +1,112 @@
+// The host of a run with server shards: it knows which processes live, and says who keeps which
+// range, who decides, and which replicas take part.
+//
+// Idea:  processes join and are lost. Whenever that changes who belongs to the run, there is
+//        another epoch (sync/servers/message.h) with new members. A range that has lost its server
+//        shard has its standby as the next one; another process that keeps ranges becomes the new
+//        standby. A process that comes back is a new process with new peers.
+// Right: tests/parameter_server/roster_test.cc plays random deaths and joins.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "sync/servers/message.h"
+
+namespace tenuto::servers {
+
+// What a process can do in a run.
+enum class ProcessKind : uint8_t {
+  Server,   // keeps ranges, and decides if nobody else does
+  Decider,  // decides, or waits until it has to
+  Part,     // computes one stage of a replica
+};
+
+// A process of the run. Its number is never used twice.
+struct RunProcess {
+  WorkerId number;
+  ProcessKind kind = ProcessKind::Server;
+  ReplicaId replica;  // Part
+  StageId stage;      // Part
+};
+
+// The members of an epoch, and the process in which each peer lives.
+struct PlacedMembers {
+  Membership members;
+  std::map<PeerId, WorkerId> places;
+  bool operator==(const PlacedMembers&) const = default;
+};
+
+// As one line: each peer is PEER@PROCESS. A replica that is lost has no peers.
+//
+//     epoch 3 decider 9@2 range 0 0 1064 1@0 2@1 range 0 1064 2074 3@1 replica 4@3 replica
+std::string to_text(const PlacedMembers& placed);
+
+// Reads the line back: the same members.
+//
+// Errors: check's; Corrupt/Call  a word that is not what such a line has there
+Result<PlacedMembers> placed_members_from_text(std::string_view text);
+
+// What the whole run has.
+struct RosterStart {
+  std::vector<ElementRange> ranges;  // by stage, then by element
+  int32_t replicas = 1;
+};
+
+// The automaton: what happens to processes in, members out. It has no clock and no thread.
+class Roster {
+ public:
+  // Errors: Invalid/Call  ranges that `check` refuses; no replica
+  static Result<Roster> make(const RosterStart& start);
+
+  // A process has come and is connected to all others.
+  //
+  // Errors: Invalid/Call  a number that was used before; a part of a replica or of a stage that the
+  //         run does not have, or that lives already. Nothing is changed then.
+  Status join(const RunProcess& process);
+
+  // A process is lost. One that is not known changes nothing.
+  void lose(WorkerId process);
+
+  // The members of the next epoch; none if they are those of the epoch before. The first one has
+  // two keepers of each range if there are two servers.
+  //
+  // Errors: Infeasible/Job   a range whose keepers are all lost
+  //         Infeasible/Call  before the first epoch, no server: try again when one has joined
+  //         check's
+  Result<std::optional<PlacedMembers>> next();
+
+  // The members of the newest epoch; those of epoch 0 before the first one.
+  const PlacedMembers& newest() const { return newest_; }
+
+ private:
+  struct Kept {
+    ElementRange range;
+    std::vector<PeerId> keepers;
+  };
+
+  explicit Roster(const RosterStart& start);
+  bool lives(PeerId peer) const { return places_.count(peer) > 0; }
+  PeerId add_peer(WorkerId process);
+  int64_t kept_by(WorkerId process, bool first_only) const;
+  std::optional<WorkerId> server_for(const Kept& kept) const;
+  Status find_keepers();
+  void find_decider();
+  void find_parts();
+
+  int32_t stages_;
+  std::map<WorkerId, RunProcess> processes_;  // that live
+  WorkerId last_;                             // the highest number so far
+  std::map<PeerId, WorkerId> places_;         // of the peers that live
+  int32_t next_peer_ = 0;
+  std::vector<Kept> ranges_;
+  PeerId decider_;
+  std::vector<std::vector<PeerId>> replicas_;
+  PlacedMembers newest_;
+};
+
+}  // namespace tenuto::servers
