@@ -7,7 +7,7 @@
 #include <unistd.h>
 
 #include <csignal>
-#include <cstdlib>
+#include <cstdio>
 #include <sstream>
 
 #include "base/check.h"
@@ -35,17 +35,17 @@ LineProcess::LineProcess(const std::vector<std::string>& words) {
   close(in[0]);
   close(out[1]);
   input_ = in[1];
-  output_ = out[0];
+  output_ = LineReader(out[0]);
 }
 
 LineProcess::~LineProcess() {
   close(input_);
-  close(output_);
+  close(output_.descriptor());
   for (int i = 0; i < 200; ++i) {
     if (waitpid(pid_, nullptr, WNOHANG) == pid_) return;
     usleep(10000);
   }
-  kill(pid_, SIGKILL);
+  kill();
   waitpid(pid_, nullptr, 0);
 }
 
@@ -55,20 +55,24 @@ void LineProcess::write(const std::string& line) {
   if (::write(input_, all.data(), all.size()) < 0) return;
 }
 
-std::string LineProcess::read(int seconds) {
+std::string LineProcess::read(int seconds) { return output_.next(seconds * 1000).value_or(""); }
+
+void LineProcess::kill() { ::kill(pid_, SIGKILL); }
+
+std::optional<std::string> LineReader::next(int milliseconds) {
   for (;;) {
     const size_t end = rest_.find('\n');
     if (end != std::string::npos) {
-      const std::string line = rest_.substr(0, end);
+      std::string line = rest_.substr(0, end);
       rest_.erase(0, end + 1);
       return line;
     }
-    pollfd wanted{output_, POLLIN, 0};
-    if (poll(&wanted, 1, seconds * 1000) <= 0) return {};
+    pollfd wanted{descriptor_, POLLIN, 0};
+    if (has_ended_ || poll(&wanted, 1, milliseconds) <= 0) return {};
     char bytes[4096];
-    const ssize_t count = ::read(output_, bytes, sizeof bytes);
-    if (count <= 0) return {};
-    rest_.append(bytes, static_cast<size_t>(count));
+    const ssize_t count = ::read(descriptor_, bytes, sizeof bytes);
+    has_ended_ = count <= 0;
+    if (count > 0) rest_.append(bytes, static_cast<size_t>(count));
   }
 }
 

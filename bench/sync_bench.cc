@@ -19,6 +19,8 @@
 #include "bench/chooser_tables.h"
 #include "bench/jobs_tables.h"
 #include "bench/predict_tables.h"
+#include "bench/sync_peer.h"
+#include "bench/sync_processes.h"
 #include "sync/baselines.h"
 #include "sync/choose.h"
 #include "sync/heuristic.h"
@@ -40,6 +42,10 @@ struct Asked {
   PredictorQuestion question;          // with predictors
   std::string chooser, write_chooser;  // chooser files
   int32_t jobs = 0;                    // above 0: jobs that share a host, instead of modes
+  bool processes = false;              // real processes beside the virtual clock
+  int32_t servers = 2;                 // with processes, and what follows
+  double length = 20;                  // seconds of a run
+  std::vector<std::string> kills;
 };
 
 constexpr uint64_t kFirstSeed = 100;
@@ -87,33 +93,40 @@ bool is_chooser(const std::string& mode) {
   std::exit(2);
 }
 
+// The trial of one scenario under one mode with this seed, counted from 0.
+TrialSetting setting_of(const Asked& asked, const SyncScenario& scenario, const std::string& mode,
+                        int seed) {
+  TrialSetting setting;
+  setting.scenario = scenario;
+  setting.scenario.optimizer = find_trial_optimizer(asked.optimizer).value_or(scenario.optimizer);
+  setting.seed = asked.first_seed.value_or(kFirstSeed) + static_cast<uint64_t>(seed);
+  setting.kappa = asked.kappa;
+  setting.rate = asked.rate;
+  setting.clip = asked.clip;
+  if (mode == "look-ahead") {
+    setting.policy = SyncPolicy::LookAhead;
+  } else if (mode == "heuristic") {
+    setting.policy = SyncPolicy::Published;
+  } else if (mode == "learned") {
+    auto chooser = chooser_for(scenario.replicas, asked.chooser);
+    if (!chooser.ok()) fail(chooser.error());
+    setting.policy = SyncPolicy::Learned;
+    setting.chooser = std::move(chooser).value();
+  } else if (is_baseline(mode)) {
+    if (const Status set = set_baseline(mode, setting); !set.ok()) fail(set.error());
+  } else {
+    const auto read = sync_mode_from_text(fitted(mode, scenario));
+    if (!read.ok()) fail(read.error());
+    setting.mode = read.value();
+  }
+  return setting;
+}
+
 // One scenario under one mode.
 Cell measure(const Asked& asked, const SyncScenario& scenario, const std::string& mode) {
   Cell cell;
   for (int i = 0; i < asked.seeds; ++i) {
-    TrialSetting setting;
-    setting.scenario = scenario;
-    setting.scenario.optimizer = find_trial_optimizer(asked.optimizer).value_or(scenario.optimizer);
-    setting.seed = asked.first_seed.value_or(kFirstSeed) + static_cast<uint64_t>(i);
-    setting.kappa = asked.kappa;
-    setting.rate = asked.rate;
-    setting.clip = asked.clip;
-    if (mode == "look-ahead") {
-      setting.policy = SyncPolicy::LookAhead;
-    } else if (mode == "heuristic") {
-      setting.policy = SyncPolicy::Published;
-    } else if (mode == "learned") {
-      auto chooser = chooser_for(scenario.replicas, asked.chooser);
-      if (!chooser.ok()) fail(chooser.error());
-      setting.policy = SyncPolicy::Learned;
-      setting.chooser = std::move(chooser).value();
-    } else if (is_baseline(mode)) {
-      if (const Status set = set_baseline(mode, setting); !set.ok()) fail(set.error());
-    } else {
-      const auto read = sync_mode_from_text(fitted(mode, scenario));
-      if (!read.ok()) fail(read.error());
-      setting.mode = read.value();
-    }
+    const TrialSetting setting = setting_of(asked, scenario, mode, i);
     const auto result = run_trial(setting);
     if (!result.ok()) fail(result.error());
     const TrialResult& of = result.value();
@@ -216,6 +229,32 @@ bool is_wanted(const Asked& asked, const SyncScenario& scenario) {
                                               scenario.name) != asked.scenarios.end();
 }
 
+// Exits with 1 if a run fails or its audit does.
+int run_processes(const Asked& asked) {
+  ProcessesQuestion question;
+  question.servers = asked.servers;
+  for (const std::string& text : asked.kills) {
+    const auto kill = process_kill_from_text(text);
+    if (!kill.ok()) fail(kill.error());
+    question.kills.push_back(kill.value());
+  }
+  std::vector<std::string> modes = asked.modes;
+  if (modes.empty()) modes = {"synchronous", "asynchronous", "look-ahead"};
+  for (const SyncScenario& scenario : sync_scenarios()) {
+    if (!is_wanted(asked, scenario)) continue;
+    for (const std::string& mode : modes) {
+      TrialSetting setting = setting_of(asked, scenario, mode, 0);
+      setting.limit = from_milliseconds(1000 * asked.length);
+      question.cases.push_back({mode, setting});
+    }
+  }
+  const Status printed = print_processes(question);
+  if (printed.ok()) return 0;
+  if (printed.error().reach == Reach::Call) fail(printed.error());
+  std::fprintf(stderr, "sync_bench: %s\n", printed.error().message.c_str());
+  return 1;
+}
+
 // A chooser file that does not fit is refused before the first trial.
 void check_chooser(const Asked& asked) {
   if (asked.chooser.empty()) return;
@@ -265,10 +304,31 @@ int run(const Asked& asked) {
   return 0;
 }
 
+void add_process_options(CLI::App& app, Asked& asked) {
+  CLI::Option* processes =
+      app.add_flag("--processes", asked.processes,
+                   "real processes beside the virtual clock, with the first seed: synchronous, "
+                   "asynchronous and look-ahead, or the modes that are asked for");
+  for (const char* other :
+       {"--seeds", "--clip", "--json", "--predictors", "--jobs", "--choosers", "--chooser"}) {
+    processes->excludes(app.get_option(other));
+  }
+  app.add_option("--servers", asked.servers, "server processes (2)")->needs(processes);
+  app.add_option("--length", asked.length, "seconds of a run (20)")
+      ->check(CLI::Range(1, 3600))
+      ->needs(processes);
+  app.add_option("--kill", asked.kills,
+                 "shard, standby, replica or decider, and :SECONDS after which its process is "
+                 "killed, to come back 2 s later")
+      ->delimiter(',')
+      ->needs(processes);
+}
+
 }  // namespace
 }  // namespace tenuto
 
 int main(int count, char** words) {
+  if (count == 2 && std::string(words[1]) == "--peer") return tenuto::run_sync_peer();
   tenuto::Asked asked;
   CLI::App app("Time to an accuracy under every sync mode, on the virtual clock");
   app.add_option("--seeds", asked.seeds, "seeds of each cell (20)")->check(CLI::Range(1, 1000));
@@ -329,7 +389,9 @@ int main(int count, char** words) {
       ->excludes(jobs);
   app.add_option("--write-chooser", asked.write_chooser, "writes the chooser to this file")
       ->needs(choosers);
+  tenuto::add_process_options(app, asked);
   CLI11_PARSE(app, count, words);
+  if (asked.processes) return tenuto::run_processes(asked);
   if (asked.predictors) return tenuto::run_predictors(asked);
   if (asked.choosers) return tenuto::run_choosers(asked);
   return asked.jobs > 0 ? tenuto::run_jobs(asked) : tenuto::run(asked);
