@@ -30,6 +30,7 @@ TEST(Status, NamesTheCauseOfASlowWorkerAndItsHost) {
   monitor.loads[{2}].judge(verdict);
   verdict.from = {3};
   monitor.loads[{3}].judge(verdict);  // its kernel has told nothing yet
+  play.state.planning.present = std::make_shared<const Plan>();
   play.state.planning.monitor = std::make_shared<const MonitorState>(std::move(monitor));
   const Json named = worker_in(play.state, 2);
   EXPECT_EQ(named["host"], "127.0.0.1");
