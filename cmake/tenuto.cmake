@@ -178,17 +178,18 @@ if(TENUTO_SANITIZE)
   set(TENUTO_SLOTS_OF_A_CORE 2)
 endif()
 
-# tenuto_test(NAME SOURCES a_test.cc ... LINKS folder ... [WHOLE] [BUSY] [LABELS label]
+# tenuto_test(NAME SOURCES a_test.cc ... LINKS folder ... [WHOLE] [CORE] [BUSY] [LABELS label]
 #             [TIMEOUT seconds])
 # makes the GoogleTest program NAME. Each of its cases is a ctest test; WHOLE: the program is one
-# test (for many short cases of a program that is slow to start). BUSY: its own code, not that which
+# test (for many short cases of a program that is slow to start). CORE: each test computes for many
+# seconds, so it has a core for itself. BUSY: its own code, not that which
 # it tests, computes for long, so the sanitized builds optimise it, too.
 # Labels: threads = also run under the thread sanitizer; torch = needs the torch island;
 # processes = starts real processes.
 # UCX_MEM_EVENTS=n: when its library is loaded UCX hooks the memory calls of the process, which TCP
 # does not need and the thread sanitizer does not survive.
 function(tenuto_test name)
-  cmake_parse_arguments(arg "WHOLE;BUSY" "TIMEOUT" "SOURCES;LINKS;EXTERNAL;LABELS" ${ARGN})
+  cmake_parse_arguments(arg "WHOLE;CORE;BUSY" "TIMEOUT" "SOURCES;LINKS;EXTERNAL;LABELS" ${ARGN})
   if(NOT arg_TIMEOUT)
     set(arg_TIMEOUT 300)  # several times the slowest case under the sanitizers
   endif()
@@ -207,8 +208,12 @@ function(tenuto_test name)
   if("threads" IN_LIST arg_LABELS)
     add_dependencies(thread_tests ${name})
   endif()
-  set(properties TIMEOUT ${arg_TIMEOUT} ENVIRONMENT UCX_MEM_EVENTS=n
-                 PROCESSORS ${TENUTO_SLOTS_TO_COMPUTE})
+  set(properties TIMEOUT ${arg_TIMEOUT} ENVIRONMENT UCX_MEM_EVENTS=n)
+  if(arg_CORE)
+    list(APPEND properties PROCESSORS ${TENUTO_SLOTS_OF_A_CORE} COST 300)
+  else()
+    list(APPEND properties PROCESSORS ${TENUTO_SLOTS_TO_COMPUTE})
+  endif()
   if(arg_LABELS)
     list(LENGTH arg_LABELS labels)
     if(labels GREATER 1)  # gtest_discover_tests would lose the second
@@ -218,7 +223,7 @@ function(tenuto_test name)
   endif()
   if(arg_WHOLE)
     add_test(NAME ${name} COMMAND ${name})
-    set_tests_properties(${name} PROPERTIES ${properties} COST 200)
+    set_tests_properties(${name} PROPERTIES COST 200 ${properties})
   else()
     gtest_discover_tests(${name} DISCOVERY_MODE PRE_TEST PROPERTIES ${properties})
   endif()

@@ -18,6 +18,11 @@ HERE = pathlib.Path(__file__).parent
 SAME = 1e-5  # relative
 
 
+def busy_case(method):
+    """Marks a test that computes for long: ctest leaves it a core."""
+    return method
+
+
 def tenuto(*arguments):
     return subprocess.run([TENUTO, *map(str, arguments)], text=True, capture_output=True,
                           stdin=subprocess.DEVNULL, timeout=120)
@@ -94,6 +99,7 @@ class FromTorch(Case):
             self.assertGreater(priced["lower_bound_ms"], 0, name)
             self.assertGreaterEqual(priced["makespan_ms"], priced["lower_bound_ms"], name)
 
+    @busy_case
     def test_every_dump_is_read_and_judged_as_pytorch_judges_it(self):
         """Dumps of all classes, with and without messages; then random changes of these dumps."""
         found = python("torch_dry_run.py", self.folder, 7, 120)[0]
@@ -199,6 +205,7 @@ micros = 4
         self.assert_same("two pipelines", self.train("file2", "--parallel.pipelines=2",
                                                      f"--parallel.schedule={path}"), two)
 
+    @busy_case
     def test_every_schedule(self):
         names = python("torch_orders.py", self.folder, 2, 4)[0]
         wanted = self.train("own", "--parallel.stages=2")
@@ -259,6 +266,7 @@ class ToTorch(Case):
     def test_every_order_runs_on_two_ranks(self):
         self.run_cases(2, 4)
 
+    @busy_case
     def test_every_order_runs_on_four_ranks(self):
         self.run_cases(4, 8)
 
