@@ -29,11 +29,11 @@ int32_t slices_for(int64_t bytes, int32_t chunks, int64_t slice_bytes);
 // A bound on the moves of one call, whatever the tensor: the pipeline gains nothing beyond it.
 inline constexpr int32_t kMostSlices = 1024;
 
-// The same collective with the moves of chunk c `delays[c]` rounds later. Members send in the order
-// of rounds, so a chunk that all members have early should have a short delay. Delays that grow by
-// one from chunk to chunk make a pipeline: each link has a move in nearly every round. Chunks one
-// whole after the other would leave most links idle. The moves of a chunk keep their order, so the
-// bits are the same.
+// The same collective, in which each move of chunk c happens `delays[c]` rounds later. Members send
+// in the order of rounds, so give short delays to the chunks that all members have early. With the
+// delays 0, 1, 2 and so on the chunks form a pipeline, and nearly every link is busy in nearly
+// every round. If instead each chunk waited until the chunk before it was all-reduced, most links
+// would be idle. The moves of one chunk keep their order, so the bits of the result are the same.
 //
 // Requires: a delay of at least 0 for each chunk
 Collective delayed(const Collective& collective, std::span<const int32_t> delays);

@@ -33,8 +33,9 @@ class LoadWatch {
   // Takes a verdict of SpeedWatch on the worker, and gives it the cause where that is known yet.
   void judge(Verdict& verdict);
 
-  // The last verdict again, once: when its cause has become known only after it was given. Where
-  // steps are short, the kernel has not been asked in every step.
+  // Returns the last verdict a second time, now with its cause, if the cause was not yet known when
+  // judge() saw the verdict. This happens once per verdict, and only where steps are so short that
+  // the kernel is not asked in each of them.
   std::optional<Verdict> late_verdict();
 
   // The last verdict while the worker is slow.

@@ -26,8 +26,8 @@ namespace tenuto::servers {
 // The largest mass of updates before a state that load() takes: far from an overflow.
 inline constexpr int64_t kMostMassBefore = int64_t{1} << 53;
 
-// How a store takes updates; the same for all keepers of a run. With local steps it is the outer
-// step: outer_settings.
+// The optimizer of a store. All keepers of a run have the same settings. If replicas make local
+// steps, these are the settings of the outer step, which outer_settings() returns.
 struct MassStoreSettings {
   TrialOptimizer optimizer = TrialOptimizer::Sgd;
   double rate = 0;        // of an update of full mass, above 0
@@ -39,8 +39,9 @@ struct MassStoreSettings {
   bool whole_model = false;  // the range is the whole model; otherwise `clip` is 0
 };
 
-// The settings for works of a mode with local steps. The gradient of such a work is its mass times
-// what its local steps have subtracted from the parameters; the mode's outer step takes it.
+// The settings of the outer step of a mode with local steps. There a replica sends, in the place of
+// a gradient, the difference between the parameters before and after its local steps, multiplied by
+// its mass. The outer step takes the mean of these differences as its gradient.
 //
 // Requires: mode.local_steps above 1
 // Units:    `full`: micro-batches of one iteration of all replicas

@@ -45,7 +45,7 @@ Model model_of(const Plan& plan, const WorkerTimes& times, const std::vector<Tim
   return model;
 }
 
-// job_model() without what is the same for all kinds of devices.
+// The times and bytes of the layers, for job_model().
 Model costs_of(const Job& job, const Plan& plan) {
   if (job.device.layers != nullptr) {
     return model_at(*job.device.layers, job.parallel.micro_rows);

@@ -89,8 +89,8 @@ TEST(GrowingReduce, MessagesCanNameAllChunks) {
   }
 }
 
-// With a whole backward the BackwardInput adds to the sum, and the BackwardWeight writes the
-// partial; with a split one, both is done by the BackwardWeight.
+// If the backward is not split, BackwardInput computes the weight gradient and adds it to the sum,
+// and BackwardWeight only marks that it is there. If it is split, BackwardWeight does both.
 TEST(GrowingReduce, AddersAreThoseOfTheBackward) {
   for (const bool split : {false, true}) {
     const Plan plan = plan_of(2, 2, split);
