@@ -233,6 +233,8 @@ int main(int count, char** arguments) {
   app.add_option("--mib", settings.shaped_mib, "shaped: of tensors, in MiB, one or more");
   app.add_option("--most-mib", most_mib, "largest tensor, in MiB");
   app.add_option("--wire", settings.wire, "of our members: auto, tcp or ucx");
+  app.add_option("--progress", settings.progress, "of our members: event, auto or poll");
+  app.add_flag("--survive", settings.survives, "loopback: groups that survive deaths beside ours");
   app.add_option("--sends", settings.sends, "at once, of a member");
   app.add_option("--receives", settings.receives, "posted at once; 0 = as many as can be");
   app.add_option("--slice-kib", slice_kib, "of a chunk, in KiB");
@@ -249,6 +251,7 @@ int main(int count, char** arguments) {
   if (slice_kib > 0) settings.slice_bytes = int64_t{slice_kib} << 10;
   place.sends = settings.sends;
   place.wire = settings.wire;
+  place.progress = settings.progress;
   place.receives = settings.receives;
   if (place.self >= 0) return run_member(place);
   if (!theory && !on_virtual && !loopback && !shaped) {

@@ -58,6 +58,7 @@ struct Request {
   std::string algorithm = "ring";
   int32_t chunks = 0;
   int64_t slice = 0;
+  bool survives = false;  // ours: by a group that survives deaths
 };
 
 // The processes of one library.
@@ -96,10 +97,11 @@ class Own : public Library {
   Own(const Hosts& hosts, int32_t members, const LiveSettings& settings) {
     for (int32_t i = 0; i < members; ++i) {
       processes_.push_back(std::make_unique<LineProcess>(hosts.on(
-          cat(i), {own_path(), "--member", cat(i), "--members", cat(members), "--host",
-                   hosts.host(i), "--device", hosts.device(), "--wire", settings.wire, "--sends",
-                   cat(settings.sends), "--receives", cat(settings.receives), "--link-megabits",
-                   cat(hosts.cluster.empty() ? 0 : settings.megabits)})));
+          cat(i),
+          {own_path(), "--member", cat(i), "--members", cat(members), "--host", hosts.host(i),
+           "--device", hosts.device(), "--wire", settings.wire, "--progress", settings.progress,
+           "--sends", cat(settings.sends), "--receives", cat(settings.receives), "--link-megabits",
+           cat(hosts.cluster.empty() ? 0 : settings.megabits)})));
     }
     std::string addresses;
     for (auto& process : processes_) {
@@ -116,7 +118,7 @@ class Own : public Library {
     for (auto& process : processes_) {
       process->write(cat(request.members, " ", request.bytes, " ", request.repeats, " ",
                          request.late_us, " ", request.algorithm, " ", request.chunks, " -1 ",
-                         request.slice, " ", request.calls));
+                         request.slice, " ", request.calls, " ", request.survives ? 1 : 0));
     }
     std::vector<std::vector<double>> answers;
     for (size_t i = 0; i < processes_.size(); ++i) {
@@ -215,6 +217,7 @@ struct Column {
   int32_t chunks = 0;
   std::vector<double> times;
   double stolen = 0;  // the largest share of processor time that the host took in a run
+  bool survives = false;
 };
 
 // Runs a column's calls, if possible at a time when the host takes no processor time.
@@ -254,6 +257,7 @@ void measure(std::vector<Column>& columns, Request request, int32_t rounds) {
     for (Column& column : columns) {
       request.algorithm = column.algorithm;
       request.chunks = column.chunks;
+      request.survives = column.survives;
       if (round < 0) {  // warms up pages, connections, procedures
         column.library->run(request);
         continue;
@@ -274,22 +278,34 @@ int print_loopback(const LiveSettings& settings) {
     columns.push_back({name, &own, name, 0, {}});
   }
   const size_t ours = columns.size();
+  // The columns that our best algorithm is compared with; each has one or more of them.
+  std::vector<std::pair<std::string, std::vector<size_t>>> others;
+  const auto add = [&](const std::string& name, Library* library) {
+    others.push_back({name, {columns.size()}});
+    columns.push_back({name, library, "", 0, {}});
+  };
+  if (settings.survives) {
+    others.push_back({"survive", {}});
+    for (size_t i = 0; i < ours; ++i) {
+      others.back().second.push_back(columns.size());
+      columns.push_back({cat("+", columns[i].name), &own, columns[i].name, 0, {}});
+      columns.back().survives = true;
+    }
+  }
   if (!settings.python.empty()) {
     gloo = std::make_unique<Gloo>(Hosts{}, settings.members, settings);
-    columns.push_back({"Gloo", gloo.get(), "", 0, {}});
+    add("Gloo", gloo.get());
   }
   if (!settings.mpi.empty()) {
     mpi = std::make_unique<OpenMpi>(Hosts{}, settings.members, settings);
-    columns.push_back({"Open MPI", mpi.get(), "", 0, {}});
+    add("Open MPI", mpi.get());
   }
   std::printf(
       "Loopback TCP, %d processes, nobody late: medians in ms; ratios above 1: ours is "
       "faster\n%-10s",
       settings.members, "size");
   for (const Column& column : columns) std::printf("%11s", column.name.c_str());
-  for (size_t i = ours; i < columns.size(); ++i) {
-    std::printf("%17s", cat("best to ", columns[i].name).c_str());
-  }
+  for (const auto& [name, places] : others) std::printf("%17s", cat("best to ", name).c_str());
   std::printf("\n");
   for (int64_t bytes = 64 << 10; bytes <= settings.most_bytes; bytes *= 4) {
     Request request;
@@ -299,14 +315,17 @@ int print_loopback(const LiveSettings& settings) {
     request.calls = static_cast<int32_t>(std::clamp<int64_t>((int64_t{64} << 20) / bytes, 2, 20));
     measure(columns, request, settings.rounds);
     std::printf("%-10s", size_name(bytes).c_str());
-    double best = 0;
-    for (size_t i = 0; i < columns.size(); ++i) {
-      const double time = median(columns[i].times) / 1e3;
-      if (i < ours && (best == 0 || time < best)) best = time;
-      std::printf("%11s", fixed(time, 2).c_str());
+    std::vector<double> times;
+    for (const Column& column : columns) {
+      times.push_back(median(column.times) / 1e3);
+      std::printf("%11s", fixed(times.back(), 2).c_str());
     }
-    for (size_t i = ours; i < columns.size(); ++i) {
-      std::printf("%17s", fixed(median(columns[i].times) / 1e3 / best, 2).c_str());
+    const double best =
+        *std::min_element(times.begin(), times.begin() + static_cast<int64_t>(ours));
+    for (const auto& [name, places] : others) {
+      double fastest = times[places.front()];
+      for (const size_t place : places) fastest = std::min(fastest, times[place]);
+      std::printf("%17s", fixed(fastest / best, 2).c_str());
     }
     end_row(columns);
   }

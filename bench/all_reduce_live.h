@@ -10,10 +10,12 @@ namespace tenuto {
 
 // What is measured.
 struct LiveSettings {
-  std::string source;         // the folder of bench/ and tools/
-  std::string python;         // a Python with torch, for Gloo; empty = no Gloo
-  std::string mpi;            // Open MPI's program (all_reduce_mpi); empty = no Open MPI
-  std::string wire = "auto";  // of our members, see wire_choice
+  std::string source;              // the folder of bench/ and tools/
+  std::string python;              // a Python with torch, for Gloo; empty = no Gloo
+  std::string mpi;                 // Open MPI's program (all_reduce_mpi); empty = no Open MPI
+  std::string wire = "auto";       // of our members, see wire_choice
+  std::string progress = "event";  // of our members, see wire_progress
+  bool survives = false;           // loopback: groups that survive deaths as well
   int32_t members = 8, least_members = 4;
   int32_t rounds = 5;
   int32_t sends = 2, receives = 0;  // concurrent, see CommunicatorSettings
@@ -25,7 +27,8 @@ struct LiveSettings {
 };
 
 // No member is late. Prints a line for each size from 64 KiB up: the medians over the rounds, in
-// which all columns take turns, and the ratio of our best algorithm to the others.
+// which all columns take turns, and the ratio of our best algorithm to the others, which includes
+// the same groups if they survive deaths.
 int print_loopback(const LiveSettings& settings);
 
 // On `least_members` to `members` hosts one member is late by each `lateness`. Prints the time from

@@ -13,6 +13,7 @@
 #include <sstream>
 #include <string>
 #include <thread>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -50,6 +51,7 @@ struct Request {
   int64_t bytes = 0, repeats = 0, calls = 0;
   int64_t late_us = 0;  // this member's
   int64_t slice = 0;
+  bool survives = false;  // the group survives deaths
   CallWay way;
 };
 
@@ -60,6 +62,7 @@ class BenchMember {
   void open() {
     ProcessWireSettings settings;
     settings.choice = wire_choice(place_.wire);
+    settings.progress = wire_progress(place_.progress);
     settings.device = place_.device;
     settings.listen_host = place_.host;
     settings.sends_end_there = true;
@@ -95,7 +98,8 @@ class BenchMember {
       Request request;
       int32_t late = -1;
       words >> request.members >> request.bytes >> request.repeats >> request.late_us >>
-          request.way.algorithm >> request.way.chunks >> late >> request.slice >> request.calls;
+          request.way.algorithm >> request.way.chunks >> late >> request.slice >> request.calls >>
+          request.survives;
       if (!words) die(cat("expected a request, found '", line, "'"));
       if (place_.self >= request.members) {
         std::cout << "0" << std::endl;
@@ -109,14 +113,16 @@ class BenchMember {
   }
 
  private:
-  Communicator& group_of(int32_t members, int64_t slice) {
-    auto& group = groups_[{members, slice}];
+  Communicator& group_of(int32_t members, int64_t slice, bool survives) {
+    auto& group = groups_[{members, slice, survives}];
     if (group) return *group;
     CommunicatorSettings settings;
     for (int32_t member = 0; member < members; ++member) settings.members.push_back({member});
     settings.self = {place_.self};
     // All members of the group get the same number, even if they are in other groups too.
-    settings.number = members * 64 + std::bit_width(static_cast<uint64_t>(slice));
+    settings.number =
+        2 * (members * 64 + std::bit_width(static_cast<uint64_t>(slice))) + (survives ? 1 : 0);
+    settings.survive_deaths = survives;
     settings.slice_bytes = slice;
     settings.sends_at_once = place_.sends;
     settings.receives_at_once = place_.receives;
@@ -144,7 +150,7 @@ class BenchMember {
   }
 
   void serve(const Request& request) {
-    Communicator& group = group_of(request.members, request.slice);
+    Communicator& group = group_of(request.members, request.slice, request.survives);
     std::vector<float> own(static_cast<size_t>(request.bytes) / sizeof(float));
     for (size_t e = 0; e < own.size(); ++e) own[e] = number_of(place_.self, e);
     std::string answer;
@@ -181,7 +187,7 @@ class BenchMember {
   MemberPlace place_;
   QueueMailbox mailbox_;
   std::unique_ptr<Transport> wire_;
-  std::map<std::pair<int32_t, int64_t>, std::unique_ptr<Communicator>> groups_;
+  std::map<std::tuple<int32_t, int64_t, bool>, std::unique_ptr<Communicator>> groups_;
   std::vector<float> values_;
 };
 

@@ -1,8 +1,9 @@
 // The wires between processes against plain blocking sockets, two processes over loopback TCP, in
 // the same run: bandwidth with eight messages under way, the time of a message of 8 bytes with as
-// many under way, and the one-way latency of 8 bytes alone. The variants take turns within each
-// round, so that other load on the machine affects all equally; medians of the rounds are printed.
-// The last line is the ratio that has a target.
+// many under way, and the one-way latency of 8 bytes alone; and the processor time that both
+// processes need for a byte. The variants take turns within each round, so that other load on the
+// machine affects all equally; medians of the rounds are printed. The last line is the ratio that
+// has a target. --connections counts instead what many connections of one wire take.
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <sys/prctl.h>
@@ -23,6 +24,8 @@
 
 #include "base/clock.h"
 #include "base/text.h"
+#include "bench/many_connections.h"
+#include "bench/processor_time.h"
 #include "tests/transport/test_certificates.h"
 #include "transport/tcp/tcp.h"
 #include "transport/ucx/ucx.h"
@@ -39,6 +42,7 @@ struct Column {
   int64_t size = 0, count = 0;
   bool alone = false;
   bool is_time() const { return size < 1024; }  // time per message, not bytes per second
+  bool has_processor_time() const { return size >= 1 << 20; }
 };
 constexpr std::array<Column, 5> kColumns{{{"us_8b_window", "8 B us", 8, 8000, false},
                                           {"mb_s_64k", "64 KiB MB/s", 64 << 10, 2048, false},
@@ -244,17 +248,25 @@ void drain(Side& side, const Task& task) {
   while (side.mailbox[task.variant]->wait(std::chrono::milliseconds(5)).ok()) continue;
 }
 
-Duration take_part(Side& side, const Task& task, bool parent) {
+// What a task took: of the parent its time, of each process the processor time of all threads.
+struct Took {
   Duration time{};
+  double processor_ms = 0;
+};
+
+Took take_part(Side& side, const Task& task, bool parent) {
+  Took took;
+  const double before = process_milliseconds();
   if (task.latency != 0) {
-    time = ping_pong(side, task, parent);
+    took.time = ping_pong(side, task, parent);
   } else if (parent) {
-    time = stream_out(side, task);
+    took.time = stream_out(side, task);
   } else {
     stream_in(side, task);
   }
+  took.processor_ms = process_milliseconds() - before;
   drain(side, task);
-  return time;
+  return took;
 }
 
 void child(int descriptor, const std::shared_ptr<const Tls>& tls) {
@@ -271,7 +283,8 @@ void child(int descriptor, const std::shared_ptr<const Tls>& tls) {
   for (Task task;;) {
     side.socket->read(&task, sizeof(task));
     if (task.variant < 0) break;
-    take_part(side, task, false);
+    const double processor_ms = take_part(side, task, false).processor_ms;
+    side.socket->write(&processor_ms, sizeof(processor_ms));
   }
   for (int variant = Tcp; variant < kVariants; ++variant) {
     require(side.wire[variant]->close(kLimit));
@@ -316,7 +329,8 @@ double median(std::vector<double> values) {
 struct Options {
   int rounds = 9;
   bool json = false;
-  bool small = false;  // only messages of 8 bytes, over plain sockets and TCP
+  bool small = false;   // only messages of 8 bytes, over plain sockets and TCP
+  int connections = 0;  // above 0: only what so many take
   bool measures(const Column& column, int32_t variant) const {
     return !small || (column.is_time() && variant < Automatic);
   }
@@ -325,8 +339,13 @@ struct Options {
 // figures[column][variant]: of each round; empty = not measured.
 using Figures = std::array<std::array<std::vector<double>, kVariants>, kColumns.size()>;
 
-Figures measure(Side& side, const Options& options) {
-  Figures figures;
+struct Measured {
+  Figures speed;      // as the columns say
+  Figures processor;  // seconds for a GB, of both processes
+};
+
+Measured measure(Side& side, const Options& options) {
+  Measured measured;
   int64_t turn = 0;
   for (int round = -1; round < options.rounds; ++round) {  // the first one warms up
     for (size_t column = 0; column < kColumns.size(); ++column) {
@@ -340,16 +359,24 @@ Figures measure(Side& side, const Options& options) {
         task.count = what.count;
         task.round = ++turn;
         side.socket->write(&task, sizeof(task));
-        const double seconds = std::chrono::duration<double>(take_part(side, task, true)).count();
+        const Took took = take_part(side, task, true);
+        double other_ms = 0;
+        side.socket->read(&other_ms, sizeof(other_ms));
+        const double seconds = std::chrono::duration<double>(took.time).count();
         const auto messages = static_cast<double>(what.alone ? 2 * task.count : task.count);
         const double figure = what.is_time()
                                   ? seconds / messages * 1e6
                                   : messages * static_cast<double>(task.size) / seconds / 1e6;
-        if (round >= 0) figures[column][task.variant].push_back(figure);
+        if (round < 0) continue;
+        measured.speed[column][task.variant].push_back(figure);
+        if (!what.has_processor_time()) continue;
+        measured.processor[column][task.variant].push_back(
+            (took.processor_ms + other_ms) / 1e3 /
+            (messages * static_cast<double>(task.size) / 1e9));
       }
     }
   }
-  return figures;
+  return measured;
 }
 
 // The median over the rounds of a variant's figure divided by plain sockets' of the same round: a
@@ -367,7 +394,22 @@ void print_cell(bool measured, int digits, double figure) {
   measured ? std::printf(" %13.*f", digits, figure) : std::printf(" %13s", "-");
 }
 
-void print_table(const Figures& figures, const Options& options) {
+// The processor time of both processes, and over that of plain sockets.
+void print_processor(const Figures& figures) {
+  std::printf(
+      "\nprocessor time of both processes, seconds for a GB, and divided by plain sockets'");
+  for (int variant = 0; variant < kVariants; ++variant) {
+    std::printf("\n%-16s", kNames[variant]);
+    for (size_t i = 0; i < kColumns.size(); ++i) {
+      if (!kColumns[i].has_processor_time()) continue;
+      std::printf("  %s %.3f %.2fx", kColumns[i].title, median(figures[i][variant]),
+                  ratio(figures, i, variant));
+    }
+  }
+}
+
+void print_table(const Measured& measured, const Options& options) {
+  const Figures& figures = measured.speed;
   std::printf("two processes, loopback TCP, window %d, medians of %d interleaved rounds\n%-16s",
               kWindow, options.rounds, "wire");
   for (const Column& column : kColumns) std::printf(" %13s", column.title);
@@ -385,19 +427,24 @@ void print_table(const Figures& figures, const Options& options) {
       print_cell(options.measures(kColumns[i], variant), 2, ratio(figures, i, variant));
     }
   }
+  if (!options.small) print_processor(measured.processor);
   std::printf("\n");
   if (options.small) return;
   std::printf("ucx auto / plain sockets at 1 MiB: %.2f (at least 0.90 is wanted)\n",
               ratio(figures, kOneMebibyte, Automatic));
 }
 
-void print_json(const Figures& figures, const Options& options) {
+void print_json(const Measured& measured, const Options& options) {
+  const Figures& figures = measured.speed;
   std::string rows;
   for (int variant = 0; variant < kVariants; ++variant) {
     rows += cat(rows.empty() ? "" : ", ", "{\"name\": \"", kNames[variant], "\"");
     for (size_t i = 0; i < kColumns.size(); ++i) {
       if (!options.measures(kColumns[i], variant)) continue;
       rows += cat(", \"", kColumns[i].key, "\": ", median(figures[i][variant]));
+      if (!kColumns[i].has_processor_time()) continue;
+      rows += cat(", \"processor_s_a_gb_of_", kColumns[i].key,
+                  "\": ", median(measured.processor[i][variant]));
     }
     rows += "}";
   }
@@ -422,7 +469,7 @@ int run(const Options& options) {
   side.socket = std::make_unique<Socket>(near);
   side.open(0, tls);
   meet(side);
-  const Figures figures = measure(side, options);
+  const Measured measured = measure(side, options);
   const Task end;
   side.socket->write(&end, sizeof(end));
   for (int variant = Tcp; variant < kVariants; ++variant) {
@@ -430,7 +477,7 @@ int run(const Options& options) {
   }
   int status = 0;
   waitpid(pid, &status, 0);
-  options.json ? print_json(figures, options) : print_table(figures, options);
+  options.json ? print_json(measured, options) : print_table(measured, options);
   return status == 0 ? 0 : 1;
 }
 
@@ -447,13 +494,16 @@ int main(int count, char** arguments) {
       options.small = true;
     } else if (argument == "--rounds" && i + 1 < count && std::atoi(arguments[i + 1]) > 0) {
       options.rounds = std::atoi(arguments[++i]);
+    } else if (argument == "--connections" && i + 1 < count && std::atoi(arguments[i + 1]) > 0) {
+      options.connections = std::atoi(arguments[++i]);
     } else {
       std::fprintf(stderr,
                    "transport_bench: unknown argument '%s'; usage: transport_bench [--json] "
-                   "[--small] [--rounds COUNT]\n",
+                   "[--small] [--rounds COUNT] [--connections COUNT]\n",
                    argument.c_str());
       return 2;
     }
   }
+  if (options.connections > 0) return tenuto::print_connections(options.connections);
   return tenuto::run(options);
 }
