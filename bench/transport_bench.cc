@@ -402,8 +402,8 @@ void print_processor(const Figures& figures) {
     std::printf("\n%-16s", kNames[variant]);
     for (size_t i = 0; i < kColumns.size(); ++i) {
       if (!kColumns[i].has_processor_time()) continue;
-      std::printf("  %s %.3f %.2fx", kColumns[i].title, median(figures[i][variant]),
-                  ratio(figures, i, variant));
+      std::printf("  %lld MiB: %.3f %.2fx", static_cast<long long>(kColumns[i].size >> 20),
+                  median(figures[i][variant]), ratio(figures, i, variant));
     }
   }
 }
