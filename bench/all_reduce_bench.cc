@@ -234,7 +234,7 @@ int main(int count, char** arguments) {
   app.add_option("--most-mib", most_mib, "largest tensor, in MiB");
   app.add_option("--wire", settings.wire, "of our members: auto, tcp or ucx");
   app.add_option("--progress", settings.progress, "of our members: event, auto or poll");
-  app.add_flag("--survive", settings.survives, "loopback: groups that survive deaths beside ours");
+  app.add_flag("--survive", settings.survives, "loopback: also in groups that survive deaths");
   app.add_option("--sends", settings.sends, "at once, of a member");
   app.add_option("--receives", settings.receives, "posted at once; 0 = as many as can be");
   app.add_option("--slice-kib", slice_kib, "of a chunk, in KiB");

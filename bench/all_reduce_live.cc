@@ -278,7 +278,7 @@ int print_loopback(const LiveSettings& settings) {
     columns.push_back({name, &own, name, 0, {}});
   }
   const size_t ours = columns.size();
-  // The columns that our best algorithm is compared with; each has one or more of them.
+  // What our best algorithm is compared with, and its columns, of which the fastest counts.
   std::vector<std::pair<std::string, std::vector<size_t>>> others;
   const auto add = [&](const std::string& name, Library* library) {
     others.push_back({name, {columns.size()}});

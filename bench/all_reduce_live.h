@@ -15,7 +15,7 @@ struct LiveSettings {
   std::string mpi;                 // Open MPI's program (all_reduce_mpi); empty = no Open MPI
   std::string wire = "auto";       // of our members, see wire_choice
   std::string progress = "event";  // of our members, see wire_progress
-  bool survives = false;           // loopback: groups that survive deaths as well
+  bool survives = false;           // loopback: measure groups that survive deaths as well
   int32_t members = 8, least_members = 4;
   int32_t rounds = 5;
   int32_t sends = 2, receives = 0;  // concurrent, see CommunicatorSettings
@@ -27,8 +27,8 @@ struct LiveSettings {
 };
 
 // No member is late. Prints a line for each size from 64 KiB up: the medians over the rounds, in
-// which all columns take turns, and the ratio of our best algorithm to the others, which includes
-// the same groups if they survive deaths.
+// which all columns take turns, and how many times as fast our best algorithm is as Gloo, as Open
+// MPI, and, with `survives`, as the best of our algorithms in groups that survive deaths.
 int print_loopback(const LiveSettings& settings);
 
 // On `least_members` to `members` hosts one member is late by each `lateness`. Prints the time from

@@ -1,12 +1,10 @@
 #include "bench/many_connections.h"
 
 #include <sys/prctl.h>
-#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <array>
 #include <csignal>
 #include <cstdio>
@@ -19,7 +17,10 @@
 #include "base/clock.h"
 #include "base/mailbox.h"
 #include "base/text.h"
+#include "bench/line_process.h"
+#include "bench/open_files.h"
 #include "bench/processor_time.h"
+#include "bench/transport_failure.h"
 #include "transport/tcp/tcp.h"
 
 namespace tenuto {
@@ -28,17 +29,9 @@ namespace {
 constexpr Duration kLimit = std::chrono::seconds(60);
 constexpr Duration kIdle = std::chrono::seconds(5);
 constexpr int kReceives = 4;  // posted on each connection
-constexpr int kDescriptorsEach = 8;
+// Open files of a wire in the child process, and others of a process.
+constexpr int64_t kFilesEach = 8, kOtherFiles = 100;
 constexpr double kMebibyte = 1 << 20;
-
-[[noreturn]] void die(const std::string& why) {
-  std::fprintf(stderr, "transport_bench: %s\n", why.c_str());
-  std::_Exit(1);
-}
-
-void require(const Status& status) {
-  if (!status.ok()) die(status.error().message);
-}
 
 // The memory of this process, in MiB.
 double resident_mib() {
@@ -86,43 +79,60 @@ void be_peers(int count, int descriptor) {
   ::pause();
 }
 
-// More descriptors than most shells allow.
-void allow_descriptors(int count) {
-  rlimit limit{};
-  getrlimit(RLIMIT_NOFILE, &limit);
-  const auto needed = static_cast<rlim_t>(count) * kDescriptorsEach + 100;
-  if (limit.rlim_cur >= needed) return;
-  limit.rlim_cur = needed;
-  limit.rlim_max = std::max(limit.rlim_max, needed);
-  if (setrlimit(RLIMIT_NOFILE, &limit) != 0) {
-    die(cat(count, " connections need ", needed, " file descriptors; allow them with ulimit -n"));
+// The child process with the other ends, from its start to its end.
+class Peers {
+ public:
+  explicit Peers(int count) {
+    std::array<int, 2> pipe{};
+    if (::pipe(pipe.data()) != 0) die("no pipe");
+    std::fflush(nullptr);
+    child_ = fork();
+    if (child_ < 0) die("cannot start the second process");
+    if (child_ == 0) {
+      ::close(pipe[0]);
+      be_peers(count, pipe[1]);
+      std::_Exit(0);
+    }
+    ::close(pipe[1]);
+    lines_ = std::make_unique<LineReader>(pipe[0]);
   }
+  Peers(const Peers&) = delete;
+  Peers& operator=(const Peers&) = delete;
+  ~Peers() {
+    ::kill(child_, SIGKILL);
+    waitpid(child_, nullptr, 0);
+    ::close(lines_->descriptor());
+  }
+  // The next line that the child wrote.
+  std::string next() {
+    const auto line = lines_->next(static_cast<int>(to_milliseconds(kLimit)));
+    if (!line) die("the second process has ended, or says nothing");
+    return *line;
+  }
+
+ private:
+  pid_t child_ = -1;
+  std::unique_ptr<LineReader> lines_;
+};
+
+// The share of a core that this process takes while nothing is sent.
+double idle_share(Mailbox& mailbox) {
+  const Duration begun = monotonic_clock().now();
+  const double spent = process_milliseconds();
+  if (mailbox.wait(kIdle).ok()) die("something came over a connection on which nothing is sent");
+  return (process_milliseconds() - spent) / to_milliseconds(monotonic_clock().now() - begun);
 }
 
 }  // namespace
 
-int print_connections(int count) {
-  allow_descriptors(count);
-  std::array<int, 2> pipe{};
-  if (::pipe(pipe.data()) != 0) die("no pipe");
-  std::fflush(nullptr);
-  const pid_t child = fork();
-  if (child < 0) die("cannot start the second process");
-  if (child == 0) {
-    ::close(pipe[0]);
-    be_peers(count, pipe[1]);
-    std::_Exit(0);
+int print_connections(int count, bool json) {
+  const int64_t files = int64_t{count} * kFilesEach + kOtherFiles;
+  if (most_files() < files) {
+    die(cat(count, " connections need ", files, " open files; allow them with ulimit -n"));
   }
-  ::close(pipe[1]);
-  FILE* in = ::fdopen(pipe[0], "r");
-  if (in == nullptr) die("no pipe");
-  std::array<char, 256> line{};
+  Peers peers(count);
   std::vector<std::string> addresses;
-  while (static_cast<int>(addresses.size()) < count) {
-    if (std::fgets(line.data(), line.size(), in) == nullptr) die("the second process has ended");
-    addresses.emplace_back(line.data());
-    addresses.back().pop_back();
-  }
+  for (int peer = 1; peer <= count; ++peer) addresses.push_back(peers.next());
 
   const double before = resident_mib();
   QueueMailbox mailbox;
@@ -142,20 +152,13 @@ int print_connections(int count) {
     }
   }
   for (int i = 0; i < count; ++i) wait(mailbox);
-  if (std::fgets(line.data(), line.size(), in) == nullptr) die("the second process has ended");
-  const double took = resident_mib() - before;
-
-  const Duration begun = monotonic_clock().now();
-  const double spent = process_milliseconds();
-  if (mailbox.wait(kIdle).ok()) die("something came over a connection on which nothing is sent");
-  const double waited = std::chrono::duration<double>(monotonic_clock().now() - begun).count();
-  const double share = (process_milliseconds() - spent) / 1e3 / waited;
-  ::kill(child, SIGKILL);
-  waitpid(child, nullptr, 0);
-  std::printf(
-      "%d connections of one wire, %d receives posted on each: %.1f MiB; while nothing is "
-      "sent, %.3f %% of a core\n",
-      count, kReceives, took, 100 * share);
+  if (peers.next() != "all") die("the second process does not have all messages");
+  const double mib = resident_mib() - before;
+  const double share = idle_share(mailbox);
+  std::printf(json ? "{\"connections\": %d, \"receives\": %d, \"mib\": %.2f, \"core\": %.5f}\n"
+                   : "%d connections of one wire, with %d receives posted on each: %.2f MiB, and "
+                     "%.5f of a core while nothing is sent\n",
+              count, kReceives, mib, share);
   return 0;
 }
 

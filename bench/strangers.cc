@@ -4,7 +4,6 @@
 #include <sys/epoll.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
-#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -22,6 +21,7 @@
 #include "base/clock.h"
 #include "base/random.h"
 #include "base/text.h"
+#include "bench/open_files.h"
 #include "transport/address.h"
 #include "transport/tcp/greeting.h"
 
@@ -35,17 +35,8 @@ constexpr Duration kTick = milliseconds(5), kDrip = milliseconds(50);
 constexpr Duration kLife = milliseconds(2000);  // of a connection that says something
 constexpr int64_t kSilentASecond = 2000;        // so many are opened until all are there
 constexpr int64_t kMostAtOnce = 200;            // opened in a tick, however late it is
-constexpr rlim_t kOtherFiles = 6000;            // kept free for those that say something
+constexpr int64_t kOtherFiles = 6000;           // kept free for those that say something
 constexpr size_t kMostHeld = 64;                // by a decoy, as by a worker
-
-// The files that this process may open, as many as it can have.
-int64_t most_files() {
-  rlimit limit{};
-  CHECK(getrlimit(RLIMIT_NOFILE, &limit) == 0, "the limit of open files");
-  limit.rlim_cur = limit.rlim_max;
-  setrlimit(RLIMIT_NOFILE, &limit);
-  return static_cast<int64_t>(limit.rlim_cur);
-}
 
 void reset(int socket) {
   const linger at_once{1, 0};
@@ -79,7 +70,7 @@ class Strangers {
  public:
   Strangers(const StrangerSettings& settings, StrangerCounts& counts)
       : settings_(settings), counts_(counts), random_(settings.seed) {
-    settings_.silent = std::min(settings.silent, most_files() - int64_t{kOtherFiles});
+    settings_.silent = std::min(settings.silent, most_files() - kOtherFiles);
     for (const std::string& each : settings.targets) {
       const auto where = resolve(each, false);
       CHECK(where.ok(), "the address of a worker");

@@ -1,9 +1,9 @@
-// The wires between processes against plain blocking sockets, two processes over loopback TCP, in
-// the same run: bandwidth with eight messages under way, the time of a message of 8 bytes with as
-// many under way, and the one-way latency of 8 bytes alone; and the processor time that both
-// processes need for a byte. The variants take turns within each round, so that other load on the
-// machine affects all equally; medians of the rounds are printed. The last line is the ratio that
-// has a target. --connections counts instead what many connections of one wire take.
+// Compares the wires with plain blocking sockets, between two processes over loopback TCP:
+// bandwidth with eight messages under way, the time of a message of 8 bytes with eight under way,
+// the one-way latency of a single message of 8 bytes, and the processor time of both processes.
+// In each round every wire is measured once, so that other load on the machine affects all of them
+// equally; the medians over the rounds are printed. With --connections, the program measures
+// instead the memory and the processor time of one wire that has many connections.
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <sys/prctl.h>
@@ -26,6 +26,7 @@
 #include "base/text.h"
 #include "bench/many_connections.h"
 #include "bench/processor_time.h"
+#include "bench/transport_failure.h"
 #include "tests/transport/test_certificates.h"
 #include "transport/tcp/tcp.h"
 #include "transport/ucx/ucx.h"
@@ -41,14 +42,15 @@ struct Column {
   const char* title;
   int64_t size = 0, count = 0;
   bool alone = false;
+  const char* processor_key = nullptr;  // of the processor time for a GB; null = not measured
   bool is_time() const { return size < 1024; }  // time per message, not bytes per second
-  bool has_processor_time() const { return size >= 1 << 20; }
 };
-constexpr std::array<Column, 5> kColumns{{{"us_8b_window", "8 B us", 8, 8000, false},
-                                          {"mb_s_64k", "64 KiB MB/s", 64 << 10, 2048, false},
-                                          {"mb_s_1m", "1 MiB MB/s", 1 << 20, 128, false},
-                                          {"mb_s_64m", "64 MiB MB/s", 64 << 20, 4, false},
-                                          {"latency_us", "8 B alone us", 8, 1000, true}}};
+constexpr std::array<Column, 5> kColumns{
+    {{"us_8b_window", "8 B us", 8, 8000, false},
+     {"mb_s_64k", "64 KiB MB/s", 64 << 10, 2048, false},
+     {"mb_s_1m", "1 MiB MB/s", 1 << 20, 128, false, "processor_s_1m"},
+     {"mb_s_64m", "64 MiB MB/s", 64 << 20, 4, false, "processor_s_64m"},
+     {"latency_us", "8 B alone us", 8, 1000, true}}};
 constexpr size_t kOneMebibyte = 2;     // the column that has a target
 constexpr size_t kMemory = 128 << 20;  // that the messages lie in; the largest share it
 enum Variant : int32_t {
@@ -67,15 +69,6 @@ constexpr std::array<const char*, kVariants> kNames{"plain sockets", "tcp",     
                                                     "tcp auto",      "tcp poll",  "tcp with TLS",
                                                     "ucx auto",      "ucx eager", "ucx rendezvous"};
 constexpr int32_t kProcesses = 2;
-
-[[noreturn]] void die(const std::string& why) {
-  std::fprintf(stderr, "transport_bench: %s\n", why.c_str());
-  std::_Exit(1);
-}
-
-void require(const Status& status) {
-  if (!status.ok()) die(status.error().message);
-}
 
 // A blocking socket between the two processes.
 class Socket {
@@ -330,7 +323,7 @@ struct Options {
   int rounds = 9;
   bool json = false;
   bool small = false;   // only messages of 8 bytes, over plain sockets and TCP
-  int connections = 0;  // above 0: only what so many take
+  int connections = 0;  // above 0: measure a wire with so many connections, and nothing else
   bool measures(const Column& column, int32_t variant) const {
     return !small || (column.is_time() && variant < Automatic);
   }
@@ -369,7 +362,7 @@ Measured measure(Side& side, const Options& options) {
                                   : messages * static_cast<double>(task.size) / seconds / 1e6;
         if (round < 0) continue;
         measured.speed[column][task.variant].push_back(figure);
-        if (!what.has_processor_time()) continue;
+        if (what.processor_key == nullptr) continue;
         measured.processor[column][task.variant].push_back(
             (took.processor_ms + other_ms) / 1e3 /
             (messages * static_cast<double>(task.size) / 1e9));
@@ -394,14 +387,15 @@ void print_cell(bool measured, int digits, double figure) {
   measured ? std::printf(" %13.*f", digits, figure) : std::printf(" %13s", "-");
 }
 
-// The processor time of both processes, and over that of plain sockets.
+// A line for each wire: the processor time of both processes for a GB, and its ratio to that of
+// plain sockets.
 void print_processor(const Figures& figures) {
   std::printf(
-      "\nprocessor time of both processes, seconds for a GB, and divided by plain sockets'");
+      "\nprocessor time of both processes: seconds for a GB, and divided by that of plain sockets");
   for (int variant = 0; variant < kVariants; ++variant) {
     std::printf("\n%-16s", kNames[variant]);
     for (size_t i = 0; i < kColumns.size(); ++i) {
-      if (!kColumns[i].has_processor_time()) continue;
+      if (kColumns[i].processor_key == nullptr) continue;
       std::printf("  %lld MiB: %.3f %.2fx", static_cast<long long>(kColumns[i].size >> 20),
                   median(figures[i][variant]), ratio(figures, i, variant));
     }
@@ -442,9 +436,9 @@ void print_json(const Measured& measured, const Options& options) {
     for (size_t i = 0; i < kColumns.size(); ++i) {
       if (!options.measures(kColumns[i], variant)) continue;
       rows += cat(", \"", kColumns[i].key, "\": ", median(figures[i][variant]));
-      if (!kColumns[i].has_processor_time()) continue;
-      rows += cat(", \"processor_s_a_gb_of_", kColumns[i].key,
-                  "\": ", median(measured.processor[i][variant]));
+      if (kColumns[i].processor_key == nullptr) continue;
+      rows +=
+          cat(", \"", kColumns[i].processor_key, "\": ", median(measured.processor[i][variant]));
     }
     rows += "}";
   }
@@ -499,11 +493,11 @@ int main(int count, char** arguments) {
     } else {
       std::fprintf(stderr,
                    "transport_bench: unknown argument '%s'; usage: transport_bench [--json] "
-                   "[--small] [--rounds COUNT] [--connections COUNT]\n",
+                   "[--small] [--rounds COUNT], or transport_bench --connections COUNT [--json]\n",
                    argument.c_str());
       return 2;
     }
   }
-  if (options.connections > 0) return tenuto::print_connections(options.connections);
+  if (options.connections > 0) return tenuto::print_connections(options.connections, options.json);
   return tenuto::run(options);
 }
