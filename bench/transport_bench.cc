@@ -1,6 +1,10 @@
 // Compares the wires with plain blocking sockets, between two processes over loopback TCP:
 // bandwidth with eight messages under way, the time of a message of 8 bytes with eight under way,
 // the one-way latency of a single message of 8 bytes, and the processor time of both processes.
+// Plain sockets write without waiting for the reader. "Answered sockets" are the same sockets with
+// an answer of one byte for each message, of which at most eight wait for theirs: a wire waits for
+// its receiver, too, which posts a receive for each message.
+//
 // In each round every wire is measured once, so that other load on the machine affects all of them
 // equally; the medians over the rounds are printed. With --connections, the program measures
 // instead the memory and the processor time of one wire that has many connections.
@@ -55,6 +59,7 @@ constexpr size_t kOneMebibyte = 2;     // the column that has a target
 constexpr size_t kMemory = 128 << 20;  // that the messages lie in; the largest share it
 enum Variant : int32_t {
   Sockets,
+  Answered,
   Tcp,
   TcpEvent,
   TcpAuto,
@@ -65,9 +70,9 @@ enum Variant : int32_t {
   Rendezvous,
   kVariants
 };
-constexpr std::array<const char*, kVariants> kNames{"plain sockets", "tcp",       "tcp event",
-                                                    "tcp auto",      "tcp poll",  "tcp with TLS",
-                                                    "ucx auto",      "ucx eager", "ucx rendezvous"};
+constexpr std::array<const char*, kVariants> kNames{
+    "plain sockets", "answered sockets", "tcp",      "tcp event", "tcp auto",
+    "tcp poll",      "tcp with TLS",     "ucx auto", "ucx eager", "ucx rendezvous"};
 constexpr int32_t kProcesses = 2;
 
 // A blocking socket between the two processes.
@@ -174,10 +179,11 @@ struct Side {
 // Both ends of a task; the returned time is the parent's.
 void stream_in(Side& side, const Task& task) {
   char all = 1;
-  if (task.variant == Sockets) {
+  if (task.variant < Tcp) {
     side.socket->write(&all, 1);
     for (int64_t i = 0; i < task.count; ++i) {
       side.socket->read(side.buffer(task, i).data(), task.size);
+      if (task.variant == Answered) side.socket->write(&all, 1);
     }
   } else {
     const int64_t ahead = std::min<int64_t>(window_of(task), task.count);
@@ -195,9 +201,14 @@ Duration stream_out(Side& side, const Task& task) {
   char all = 0;
   side.socket->read(&all, 1);
   const Duration start = monotonic_clock().now();
-  if (task.variant == Sockets) {
+  if (task.variant < Tcp) {
+    const int64_t ahead = task.variant == Answered ? window_of(task) : task.count;
     for (int64_t i = 0; i < task.count; ++i) {
+      if (i >= ahead) side.socket->read(&all, 1);
       side.socket->write(side.buffer(task, i).data(), task.size);
+    }
+    if (task.variant == Answered) {
+      for (int64_t i = std::min(ahead, task.count); i > 0; --i) side.socket->read(&all, 1);
     }
   } else {
     const int64_t ahead = std::min<int64_t>(window_of(task), task.count);
@@ -213,7 +224,7 @@ Duration stream_out(Side& side, const Task& task) {
 
 Duration ping_pong(Side& side, const Task& task, bool first) {
   const Duration start = monotonic_clock().now();
-  if (task.variant == Sockets) {
+  if (task.variant < Tcp) {
     for (int64_t i = 0; i < task.count; ++i) {
       if (first) side.socket->write(side.memory.data(), task.size);
       side.socket->read(side.memory.data(), task.size);
@@ -237,7 +248,7 @@ Duration ping_pong(Side& side, const Task& task, bool first) {
 
 // Empties the mailbox, so that no report of this task is left when the next one starts.
 void drain(Side& side, const Task& task) {
-  if (task.variant == Sockets) return;
+  if (task.variant < Tcp) return;
   while (side.mailbox[task.variant]->wait(std::chrono::milliseconds(5)).ok()) continue;
 }
 
@@ -325,6 +336,7 @@ struct Options {
   bool small = false;   // only messages of 8 bytes, over plain sockets and TCP
   int connections = 0;  // above 0: measure a wire with so many connections, and nothing else
   bool measures(const Column& column, int32_t variant) const {
+    if (variant == Answered && column.alone) return false;  // the same as without answers
     return !small || (column.is_time() && variant < Automatic);
   }
 };
@@ -415,7 +427,7 @@ void print_table(const Measured& measured, const Options& options) {
     }
   }
   std::printf("\ndivided by plain sockets");
-  for (const int variant : {Tcp, TcpEvent, TcpAuto, TcpPoll, TcpTls, Automatic}) {
+  for (const int variant : {Answered, Tcp, TcpEvent, TcpAuto, TcpPoll, TcpTls, Automatic}) {
     std::printf("\n%-16s", kNames[variant]);
     for (size_t i = 0; i < kColumns.size(); ++i) {
       print_cell(options.measures(kColumns[i], variant), 2, ratio(figures, i, variant));
