@@ -209,6 +209,37 @@ Status StageEngine::write_state(StageId stage, int64_t first, std::span<const st
   return ok();
 }
 
+// Refuses a span that does not have the elements of the stage.
+Status StageEngine::check_elements(StageId stage, size_t elements) const {
+  CHECK(stage == stage_, cat("the parameters of stage ", stage_, ", not of ", stage));
+  if (elements == static_cast<size_t>(weights_.count())) return ok();
+  return invalid(cat("stage ", stage_, " has parameters of ", weights_.count(),
+                     " elements, unused ones included, and was given ", elements,
+                     ": give as many as parameter_count() says"));
+}
+
+Status StageEngine::initial_parameters(StageId stage, std::span<float> into) {
+  if (Status fits = check_elements(stage, into.size()); !fits.ok()) return fits;
+  weights_.fill_initial(into);
+  return ok();
+}
+
+Status StageEngine::set_parameters(StageId stage, std::span<const float> from) {
+  if (Status fits = check_elements(stage, from.size()); !fits.ok()) return fits;
+  if (Status idle = await_idle(); !idle.ok()) return idle;
+  weights_.set_values(from);
+  undo_ = Undo::None;  // the back-up is of other parameters
+  return ok();
+}
+
+Status StageEngine::read_gradients(StageId stage, std::span<float> into) {
+  if (Status fits = check_elements(stage, into.size()); !fits.ok()) return fits;
+  if (Status idle = await_idle(); !idle.ok()) return idle;
+  clear_once();
+  weights_.read_sums(into);
+  return ok();
+}
+
 Result<std::unique_ptr<Device>> make_engine(const Job& job, const Plan& plan,
                                             const std::vector<StageId>& stages, Mailbox& mailbox,
                                             EngineOptions options) {

@@ -5,8 +5,11 @@
 #include <ATen/core/Tensor.h>
 
 #include <atomic>
+#include <cstddef>
+#include <cstdint>
 #include <map>
 #include <memory>
+#include <span>
 #include <string>
 #include <thread>
 #include <vector>
@@ -21,6 +24,7 @@
 #include "engine/weights.h"
 #include "ir/plan.h"
 #include "runtime/copies.h"
+#include "runtime/given_parameters.h"
 #include "runtime/stage_device.h"
 
 namespace tenuto {
@@ -53,7 +57,8 @@ inline Error failed(const std::string& what) { return {Code::Invalid, Reach::Wor
 
 // The device of one stage.
 class StageEngine : public StageDevice<Device, Stash, std::unique_ptr<LateWork>>,
-                    private GradientGrowth {
+                    private GradientGrowth,
+                    private GivenParameters {
  public:
   StageEngine(const Job& job, const Plan& plan, StageId stage, std::unique_ptr<StageModule> module,
               std::shared_ptr<const StageSurroundings> shared, Mailbox& mailbox);
@@ -67,6 +72,7 @@ class StageEngine : public StageDevice<Device, Stash, std::unique_ptr<LateWork>>
   void set_speed(double speed) override { speed_ = speed; }
   Copies* copies() override { return shared_->copies.get(); }
   GradientGrowth* growth() override { return growth_.parts.empty() ? nullptr : this; }
+  GivenParameters* given_parameters() override { return this; }
   Result<std::span<std::byte>> allocate(const Value& value) override;
   Element sum_elements() const override {
     return weights_.fixed() ? Element::Int64 : Element::Float32;
@@ -92,6 +98,11 @@ class StageEngine : public StageDevice<Device, Stash, std::unique_ptr<LateWork>>
 
   SumGrowth growth_of(StageId) const override { return growth_; }
   void report_growth(StageId) override { reports_next_ = true; }
+  int64_t parameter_count(StageId) const override { return weights_.count(); }
+  Status initial_parameters(StageId stage, std::span<float> into) override;
+  Status set_parameters(StageId stage, std::span<const float> from) override;
+  Status read_gradients(StageId stage, std::span<float> into) override;
+  Status check_elements(StageId stage, size_t elements) const;
   void watch_weights();
   void note_added(const Weight& weight);
   void note_made(const LateWork& late);

@@ -4,6 +4,7 @@
 #include <ATen/ops/div.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_like.h>
+#include <ATen/ops/from_blob.h>
 #include <ATen/ops/linalg_vector_norm.h>
 #include <ATen/ops/ones.h>
 #include <ATen/ops/scalar_tensor.h>
@@ -35,7 +36,8 @@ void take_square_roots(at::Tensor& roots, const at::Tensor& of) {
 Weights::Weights(const Job& job, const std::vector<ParameterCard>& cards, at::Device place)
     : optimizer_(job.optimizer.kind),
       momentum_(job.optimizer.momentum),
-      bf16_(job.device.precision == "bf16") {
+      bf16_(job.device.precision == "bf16"),
+      seed_(job.seed) {
   const ParameterLayout layout = layout_of(cards);
   for (size_t i = 0; i < cards.size(); ++i) {
     all_.push_back({cards[i], layout.first[i], {}, {}, {}});
@@ -45,12 +47,8 @@ Weights::Weights(const Job& job, const std::vector<ParameterCard>& cards, at::De
   count_ = layout.count;
 
   const at::NoGradGuard guard;
-  at::Tensor start = at::zeros({count_}, at::kFloat);
-  for (const Weight& weight : all_) {
-    initial_values(
-        weight.card, job.seed,
-        {start.mutable_data_ptr<float>() + weight.first, static_cast<size_t>(weight.card.count())});
-  }
+  at::Tensor start = at::empty({count_}, at::kFloat);
+  fill_initial({start.mutable_data_ptr<float>(), static_cast<size_t>(count_)});
   values_ = start.to(place);
   gradients_ = at::zeros({count_}, values_.options());
   mean_ = at::zeros({count_}, values_.options());
@@ -72,6 +70,21 @@ Weights::Weights(const Job& job, const std::vector<ParameterCard>& cards, at::De
     if (bf16_) weight.low = view(low_);
     weight.value.mutable_grad() = weight.gradient;
   }
+  refresh_low();
+}
+
+void Weights::fill_initial(std::span<float> into) const {
+  std::fill(into.begin(), into.end(), 0.0F);
+  for (const Weight& weight : all_) {
+    initial_values(
+        weight.card, seed_,
+        into.subspan(static_cast<size_t>(weight.first), static_cast<size_t>(weight.card.count())));
+  }
+}
+
+void Weights::set_values(std::span<const float> from) {
+  const at::NoGradGuard guard;
+  values_.copy_(at::from_blob(const_cast<float*>(from.data()), {count_}, at::kFloat));
   refresh_low();
 }
 
@@ -106,18 +119,26 @@ void Weights::fold() {
   gradients_.zero_();
 }
 
-// Sets the mean to the totals in fp32. A bucket becomes NaN if one of its gradients did not fit.
-void Weights::round_totals() {
-  const std::span all(mean_.mutable_data_ptr<float>(), static_cast<size_t>(count_));
+// Sets `into`, which is flat, to fixed sums or totals in fp32. A bucket becomes NaN if one of its
+// gradients did not fit.
+void Weights::round(std::span<const FixedSum> sums, std::span<float> into) const {
   for (size_t b = 0; b < buckets(); ++b) {
     const int part = buckets() == 1 ? -1 : static_cast<int>(b);
     const auto [first, end] = bucket(part);
-    const auto [sums, place] = fixed_bucket(part);
-    const auto into = all.subspan(static_cast<size_t>(first), static_cast<size_t>(end - first));
-    read(fixed_totals().subspan(sums, into.size()), into);
-    const bool refused = fixed_totals_[place - 1].high != 0;
-    if (refused) std::fill(into.begin(), into.end(), std::numeric_limits<float>::quiet_NaN());
+    const auto [place, fixed_end] = fixed_bucket(part);
+    const auto rounded = into.subspan(static_cast<size_t>(first), static_cast<size_t>(end - first));
+    read(sums.subspan(place, rounded.size()), rounded);
+    const bool refused = sums[fixed_end - 1].high != 0;
+    if (refused) {
+      std::fill(rounded.begin(), rounded.end(), std::numeric_limits<float>::quiet_NaN());
+    }
   }
+}
+
+void Weights::read_sums(std::span<float> into) const {
+  const at::NoGradGuard guard;
+  if (fixed()) return round(fixed_sums_, into);
+  at::from_blob(into.data(), {count_}, at::kFloat).copy_(gradients_);
 }
 
 void Weights::change_totals() {
@@ -152,7 +173,7 @@ void Weights::add(const std::vector<WeightGradient>& made) {
 void Weights::divide(int64_t micro_count) {
   const at::NoGradGuard guard;
   if (fixed()) {
-    round_totals();
+    round(fixed_totals_, {mean_.mutable_data_ptr<float>(), static_cast<size_t>(count_)});
     mean_.div_(micro_count);
   } else {
     at::div_out(mean_, totals_, at::scalar_tensor(micro_count));

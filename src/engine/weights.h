@@ -39,6 +39,16 @@ class Weights {
  public:
   // Initialised from the job's seed.
   Weights(const Job& job, const std::vector<ParameterCard>& cards, at::Device place);
+  // Elements of the flat tensors, unused ones included.
+  int64_t count() const { return count_; }
+  // Fills in the values that the job's seed gives, and 0 for unused elements.
+  //
+  // Shapes: `into` has count() elements
+  void fill_initial(std::span<float> into) const;
+  // Sets the values; the optimizer's state stays as it is.
+  //
+  // Shapes: `from` has count() elements
+  void set_values(std::span<const float> from);
   // All weights, in the order of the whole model.
   const std::vector<Weight>& all() const { return all_; }
   // The elements [first, end) of a gradient bucket: -1 the whole, 0 all but the shared weight, 1
@@ -59,6 +69,10 @@ class Weights {
   // fixed sums.
   const at::Tensor& gradients() const { return gradients_; }
   const at::Tensor& totals() const { return totals_; }
+  // Copies the worker's own sums, fixed ones after rounding them.
+  //
+  // Shapes: `into` has count() elements
+  void read_sums(std::span<float> into) const;
   // Swaps the totals, fixed ones too, with those of the step before: a step may be resumed after
   // the next one has begun. The first call allocates the second set.
   void change_totals();
@@ -118,7 +132,7 @@ class Weights {
   std::vector<std::pair<std::string, at::Tensor>> state() const;
   Status read_into(const std::vector<std::string>& paths, int64_t version, bool with_state);
   void refresh_low();
-  void round_totals();
+  void round(std::span<const FixedSum> sums, std::span<float> into) const;
   // The number of buckets: a shared weight has the second one.
   size_t buckets() const { return shared_first_ < count_ ? 2 : 1; }
   // The flat tensors that hold the state: the values, then the optimizer's.
@@ -129,6 +143,7 @@ class Weights {
   std::string optimizer_;
   double momentum_;
   bool bf16_;
+  int64_t seed_;
   std::vector<Weight> all_;
   int64_t decayed_end_ = 0;  // weight decay: for [0, decayed_end_) and the shared weight
   int64_t shared_first_ = 0, count_ = 0;

@@ -5,6 +5,7 @@
 
 #include "runtime/compute.h"
 #include "runtime/copies.h"
+#include "runtime/given_parameters.h"
 #include "runtime/growth.h"
 #include "runtime/optimizer.h"
 #include "runtime/state_store.h"
@@ -22,6 +23,9 @@ class Device : public StageCompute, public Optimizer, public StateStore {
   // Says which parts of a gradient sum are complete while an op adds to it; nullptr: the device
   // does not say so for any stage. It lives as long as this device.
   virtual GradientGrowth* growth() { return nullptr; }
+  // Computes gradients of parameters that it is given; nullptr: the device cannot do this. It lives
+  // as long as this device.
+  virtual GivenParameters* given_parameters() { return nullptr; }
   // From the next op on each op lasts 1 / speed times its own length, to rehearse a slow worker; 1
   // = unchanged. Requires speed in (0, 1].
   virtual void set_speed(double speed) = 0;

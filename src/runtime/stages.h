@@ -28,7 +28,7 @@ struct StagePart {
 // Between two steps all parts have the same version. If a step was abandoned, some parts may have
 // taken their Step and be ahead of version(): their Step is undone before anything else is done.
 template <class Face>
-class Stages : public Face, private GradientGrowth {
+class Stages : public Face, private GradientGrowth, private GivenParameters {
  public:
   // Makes the device of one more stage of the plan, with initial parameters.
   using Maker = std::function<Result<std::unique_ptr<Face>>(const Plan& plan, StageId stage)>;
@@ -89,6 +89,9 @@ class Stages : public Face, private GradientGrowth {
   }
   Copies* copies() override { return first().copies(); }
   GradientGrowth* growth() override { return first().growth() == nullptr ? nullptr : this; }
+  GivenParameters* given_parameters() override {
+    return first().given_parameters() == nullptr ? nullptr : this;
+  }
   Element sum_elements() const override { return parts_.front().device->sum_elements(); }
   Status reduced(const Value& total) override { return part_of(total).reduced(total); }
   void discard(const Value& value) override { part_of(value).discard(value); }
@@ -158,6 +161,19 @@ class Stages : public Face, private GradientGrowth {
     return part == nullptr ? SumGrowth{} : part->growth_of(stage);
   }
   void report_growth(StageId stage) override { holder(stage).growth()->report_growth(stage); }
+  int64_t parameter_count(StageId stage) const override {
+    return holder(stage).given_parameters()->parameter_count(stage);
+  }
+  Status initial_parameters(StageId stage, std::span<float> into) override {
+    return holder(stage).given_parameters()->initial_parameters(stage, into);
+  }
+  Status set_parameters(StageId stage, std::span<const float> from) override {
+    if (Status level = take_back_early(); !level.ok()) return level;
+    return holder(stage).given_parameters()->set_parameters(stage, from);
+  }
+  Status read_gradients(StageId stage, std::span<float> into) override {
+    return holder(stage).given_parameters()->read_gradients(stage, into);
+  }
   typename Parts::iterator find(StageId stage) {
     return std::find_if(parts_.begin(), parts_.end(),
                         [&](const auto& part) { return part.stage == stage; });

@@ -45,6 +45,7 @@ class ForwardingDevice : public Device {
   }
   Copies* copies() override { return under_.copies(); }
   GradientGrowth* growth() override { return under_.growth(); }
+  GivenParameters* given_parameters() override { return under_.given_parameters(); }
   Element sum_elements() const override { return under_.sum_elements(); }
   Status reduced(const Value& total) override { return under_.reduced(total); }
   void discard(const Value& value) override { under_.discard(value); }
