@@ -1,0 +1,270 @@
+// The parts of a replica compute the gradient of given parameters together. It is the gradient that
+// the replica's pipeline contributes to a synchronous step with the same parameters.
+#include "worker/part_compute.h"
+
+#include <gtest/gtest.h>
+
+#include <map>
+#include <memory>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "base/text.h"
+#include "engine/engine_cluster.h"
+#include "engine/flat_state.h"
+#include "engine/toy_job.h"
+#include "plan/stage_plan.h"
+#include "transport/memory.h"
+
+namespace tenuto {
+namespace {
+
+template <class T>
+T expect(Result<T> result) {
+  CHECK(result.ok(), result.error().message);
+  return std::move(result).value();
+}
+
+Plan plan_of_pipeline(const Job& job) {
+  Job alone = job;
+  alone.parallel.pipelines = 1;
+  return plan_of_model(alone);
+}
+
+// One part with an engine and a wire of its own.
+struct Seat {
+  Seat(MemoryNetwork& network, const Job& job, const Plan& plan, const PartPlace& place)
+      : transport(make_memory_transport(
+            network, {"parts", "token", kWireVersion, {place.stage.value}, 0}, mailbox)),
+        device(expect(make_engine(job, plan, {place.stage}, mailbox))),
+        part(expect(PartCompute::make(
+            job, plan, place, {transport.get(), device.get(), &mailbox, &monotonic_clock(), 0}))) {}
+
+  QueueMailbox mailbox;
+  std::unique_ptr<Transport> transport;
+  std::unique_ptr<Device> device;
+  PartCompute part;
+};
+
+// All parts of one replica. Worker s of the plan holds stage s.
+class Replica {
+ public:
+  Replica(const Job& job, int32_t replica) : job_(job), plan_(plan_of_pipeline(job)) {
+    for (int32_t s = 0; s < job.parallel.stages; ++s) {
+      seats_.push_back(std::make_unique<Seat>(network_, job_, plan_, PartPlace{{s}, {replica}}));
+    }
+    for (size_t from = 0; from < seats_.size(); ++from) {
+      for (size_t to = from + 1; to < seats_.size(); ++to) {
+        const Status status = seats_[from]->transport->connect(
+            {static_cast<int32_t>(to)}, seats_[to]->transport->address(), fresh_ticket());
+        CHECK(status.ok(), status.error().message);
+      }
+    }
+  }
+
+  Flat initial() {
+    Flat all;
+    for (size_t s = 0; s < seats_.size(); ++s) {
+      const StageId stage{static_cast<int32_t>(s)};
+      GivenParameters& given = *seats_[s]->device->given_parameters();
+      all.emplace_back(static_cast<size_t>(given.parameter_count(stage)));
+      EXPECT_TRUE(given.initial_parameters(stage, all.back()).ok());
+    }
+    return all;
+  }
+
+  // Runs an iteration of all parts, each in a thread of its own.
+  std::vector<PartGradient> run(int64_t iteration, const Flat& parameters) {
+    std::vector<PartGradient> made(seats_.size());
+    std::vector<std::thread> threads;
+    for (size_t s = 0; s < seats_.size(); ++s) {
+      threads.emplace_back([this, s, iteration, &parameters, &made] {
+        made[s] = expect(part(s).run({iteration}, parameters[s]));
+      });
+    }
+    for (std::thread& thread : threads) thread.join();
+    return made;
+  }
+
+  PartCompute& part(size_t stage) { return seats_[stage]->part; }
+  // Ends the wire of a part, as the death of its process does.
+  void lose(int32_t stage) { network_.lose({stage}); }
+
+ private:
+  const Job job_;
+  const Plan plan_;
+  MemoryNetwork network_;
+  std::vector<std::unique_ptr<Seat>> seats_;
+};
+
+// Step 1 of a synchronous run.
+struct SynchronousStep {
+  Flat parameters;                   // that it reads
+  std::vector<Flat> sums;            // by replica and stage: the gradients of its pipeline
+  std::map<int32_t, double> losses;  // by micro-batch of the step
+};
+
+std::vector<ThreadRun> run_one(TestCluster& cluster, int64_t step) {
+  std::vector<ThreadRun> runs = cluster.run(step, 1);
+  for (const ThreadRun& run : runs) CHECK(run.status.ok(), run.status.error().message);
+  return runs;
+}
+
+SynchronousStep run_synchronous(const Job& job) {
+  const Plan plan = plan_of_model(job);
+  TestCluster cluster(job, plan, engines(job, plan));
+  cluster.connect();
+  const auto device = [&](int32_t stage, int32_t replica) -> Device& {
+    const Stage& of = plan.stages[static_cast<size_t>(stage)];
+    return cluster.compute(of.holders[static_cast<size_t>(replica)].value);
+  };
+  SynchronousStep step;
+  run_one(cluster, 0);
+  for (int32_t s = 0; s < job.parallel.stages; ++s) {
+    step.parameters.push_back(values_of(device(s, 0), {s}));
+  }
+  for (const ThreadRun& run : run_one(cluster, 1)) {
+    for (const MicroLoss& one : run.outcomes.front().losses) {
+      step.losses[one.micro.value] = one.loss;
+    }
+  }
+  for (int32_t r = 0; r < job.parallel.pipelines; ++r) {
+    Flat sums;
+    for (int32_t s = 0; s < job.parallel.stages; ++s) sums.push_back(sum_of(device(s, r), {s}));
+    step.sums.push_back(std::move(sums));
+  }
+  return step;
+}
+
+class PartComputeTest : public ToyTest {
+ protected:
+  PartComputeTest() {
+    write_lines("a.txt", 400, [](std::ostream& out, int i) {
+      out << i << " plus " << i * 7 % 31 << " is more.\n";
+    });
+  }
+
+  // Two replicas with two micro-batches each.
+  Job job(int32_t stages, bool split) const {
+    Job job = toy_job(stages, 2);
+    job.steps = 10;
+    job.model.width = 20;
+    job.model.sequence = 8;
+    job.model.dropout = 0.1;
+    job.parallel.pipelines = 2;
+    job.parallel.micro_rows = 1;
+    job.parallel.split_backward = split;
+    return job;
+  }
+};
+
+// The parts of replica `r` compute in iteration 1 what its pipeline computed in the step.
+void expect_same(const Job& job, int32_t r, const SynchronousStep& step) {
+  const int32_t replicas = job.parallel.pipelines, micros = job.parallel.micros;
+  const std::vector<PartGradient> made = Replica(job, r).run(1, step.parameters);
+  double losses = 0;
+  for (int32_t m = 0; m < micros; ++m) losses += step.losses.at(m * replicas + r);
+  for (size_t s = 0; s < made.size(); ++s) {
+    const std::vector<float>& wanted = step.sums[static_cast<size_t>(r)][s];
+    EXPECT_TRUE(same_bits(made[s].sum, wanted)) << "stage " << s;
+    EXPECT_EQ(made[s].mass, Mass{micros});
+    const bool last = s + 1 == made.size();
+    ASSERT_EQ(made[s].loss.has_value(), last);
+    if (last) {
+      EXPECT_EQ(*made[s].loss, losses / micros);
+    }
+    const std::vector<float> mean = made[s].mean();
+    ASSERT_EQ(mean.size(), wanted.size());
+    for (size_t i = 0; i < mean.size(); ++i) {
+      ASSERT_EQ(mean[i], wanted[i] / static_cast<float>(micros));
+    }
+  }
+}
+
+TEST_F(PartComputeTest, GradientsAreThoseOfASynchronousStep) {
+  for (const int32_t stages : {1, 2}) {
+    for (const bool split : {false, true}) {
+      for (const char* numerics : {"fast", "reproducible"}) {
+        Job own = job(stages, split);
+        own.resilience.numerics = numerics;
+        const SynchronousStep step = run_synchronous(own);
+        ASSERT_EQ(step.losses.size(), static_cast<size_t>(own.micro_count()));
+        for (int32_t r = 0; r < own.parallel.pipelines; ++r) {
+          SCOPED_TRACE(cat(stages, " stages, ", split ? "split, " : "not split, ", numerics,
+                           ", replica ", r));
+          expect_same(own, r, step);
+        }
+      }
+    }
+  }
+}
+
+TEST_F(PartComputeTest, DataFollowTheIterationAndTheReplica) {
+  const Job own = job(2, true);
+  Replica first(own, 0), second(own, 1);
+  const Flat parameters = first.initial();
+  const std::vector<PartGradient> once = first.run(4, parameters);
+  const std::vector<PartGradient> later = first.run(9, parameters);
+  const std::vector<PartGradient> again = first.run(4, parameters);
+  const std::vector<PartGradient> other = second.run(4, parameters);
+  for (size_t s = 0; s < once.size(); ++s) {
+    EXPECT_TRUE(same_bits(again[s].sum, once[s].sum));
+    EXPECT_FALSE(same_bits(later[s].sum, once[s].sum));
+    EXPECT_FALSE(same_bits(other[s].sum, once[s].sum));
+  }
+  EXPECT_EQ(again[1].loss, once[1].loss);
+  EXPECT_NE(later[1].loss, once[1].loss);
+  EXPECT_NE(other[1].loss, once[1].loss);
+}
+
+TEST_F(PartComputeTest, WithoutAnotherPartThereIsAnError) {
+  Replica replica(job(2, true), 0);
+  const Flat parameters = replica.initial();
+  replica.run(0, parameters);
+  replica.lose(1);
+  const Result<PartGradient> made = replica.part(0).run({1}, parameters[0]);
+  ASSERT_FALSE(made.ok());
+  EXPECT_EQ(made.error().code, Code::Disconnected);
+}
+
+TEST_F(PartComputeTest, AnotherNumberOfElementsIsRefused) {
+  Replica replica(job(1, true), 0);
+  Flat parameters = replica.initial();
+  parameters[0].pop_back();
+  const Result<PartGradient> made = replica.part(0).run({0}, parameters[0]);
+  ASSERT_FALSE(made.ok());
+  EXPECT_EQ(made.error().code, Code::Invalid);
+  EXPECT_NE(made.error().message.find(cat("was given ", parameters[0].size())), std::string::npos);
+}
+
+// There is no such part of a job with two pipelines on a paced device, and the error says
+// `because`.
+void expect_refusal(const Plan& plan, const PartPlace& place, const std::string& because) {
+  const Job alone = instant_job(2, 1, 2);
+  TestCluster cluster(alone, plan_of(alone));
+  PartMachine machine;
+  machine.device = &cluster.compute(0);
+  const Result<PartCompute> made = PartCompute::make(instant_job(2, 2, 2), plan, place, machine);
+  ASSERT_FALSE(made.ok());
+  EXPECT_EQ(made.error().code, Code::Invalid);
+  EXPECT_NE(made.error().message.find(because), std::string::npos) << made.error().message;
+}
+
+TEST_F(PartComputeTest, RefusesOtherPlansPlacesAndDevices) {
+  const Plan plan = plan_of(instant_job(2, 1, 2));
+  expect_refusal(plan, {{2}, {0}}, "stage 2 is not one of the plan's 2");
+  expect_refusal(plan, {{}, {0}}, "stage none is not one of the plan's 2");
+  expect_refusal(plan, {{0}, {2}}, "replica 2 is not one of the job's 2");
+  expect_refusal(plan, {{0}, {}}, "replica none is not one of the job's 2");
+  expect_refusal(plan_of(instant_job(2, 2, 2)), {{0}, {0}}, "the plan has 4 micro-batches");
+  expect_refusal(expect(make_lone_plan(2, 1, 2)), {{0}, {0}}, "must hold one stage");
+  Plan tied = plan;
+  tied.update.tied = true;
+  expect_refusal(tied, {{0}, {0}}, "share a tied weight");
+  expect_refusal(plan, {{0}, {0}}, "computes no gradients of given parameters");
+}
+
+}  // namespace
+}  // namespace tenuto
