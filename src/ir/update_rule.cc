@@ -64,6 +64,7 @@ UpdateRule::UpdateRule(const RuleStart& start)
     : start_(start),
       replicas_(static_cast<size_t>(start.replicas)),
       live_(start.replicas),
+      free_(start.replicas),
       version_(start.version) {
   for (size_t i = 0; i < start.iterations.size(); ++i) {
     replicas_[i].next = replicas_[i].unapplied = start.iterations[i];
@@ -81,6 +82,12 @@ Mass UpdateRule::waiting_mass() const {
   Mass mass;
   for (const Offer& offer : buffer_) mass += offer.mass;
   return mass;
+}
+
+void UpdateRule::set_phase(Replica& replica, Phase phase) {
+  if (replica.phase == Phase::Free) --free_;
+  if (phase == Phase::Free) ++free_;
+  replica.phase = phase;
 }
 
 bool UpdateRule::is_known(ReplicaId replica) const {
@@ -143,10 +150,10 @@ Result<Decided> UpdateRule::offer(const Offer& offer) {
   ++replica.clock;
   Decided decided;
   if (is_stale(offer)) {
-    replica.phase = Phase::Free;
+    set_phase(replica, Phase::Free);
     drop(offer, DropReason::Stale, decided);
   } else {
-    replica.phase = Phase::Waiting;
+    set_phase(replica, Phase::Waiting);
     buffer_.push_back(offer);
   }
   proceed(decided);
@@ -157,7 +164,7 @@ Result<Decided> UpdateRule::refuse(const Offer& offer) {
   if (const Status fault = check_due(offer); !fault.ok()) return fault.error();
   count(offer);
   Decided decided;
-  at(offer.replica).phase = Phase::Free;
+  set_phase(at(offer.replica), Phase::Free);
   drop(offer, DropReason::Refused, decided);
   proceed(decided);
   return decided;
@@ -194,7 +201,7 @@ Result<Decided> UpdateRule::lose(ReplicaId replica) {
     drop(*waits, DropReason::Lost, decided);
     buffer_.erase(waits);
   }
-  at(replica).phase = Phase::Lost;
+  set_phase(at(replica), Phase::Lost);
   --live_;
   proceed(decided);
   return decided;
@@ -218,6 +225,7 @@ Result<Decided> UpdateRule::join(ReplicaId replica, Iteration iteration) {
   const int64_t clock = live_ == 0 ? 0 : fewest;  // it is not behind: the others need not wait
   at(replica) = Replica{Phase::Free, {}, iteration, clock, false, unapplied};
   ++live_;
+  ++free_;
   Decided decided;
   proceed(decided);
   return decided;
@@ -234,6 +242,7 @@ std::vector<Offer> UpdateRule::taken(size_t count) {
 
 // The first group whose live members all wait.
 std::vector<Offer> UpdateRule::group_members() const {
+  if (buffer_.empty()) return {};
   const std::vector<int32_t>& groups = start_.mode.groups;
   std::vector<int32_t> missing(groups.size(), 0), here(groups.size(), 0);
   for (size_t i = 0; i < groups.size(); ++i) {
@@ -297,6 +306,8 @@ std::vector<Offer> UpdateRule::next_members() {
     case SyncKind::Ring:
       return ring_members();
     case SyncKind::Backup: {
+      // This many offers have to be here before it is worth counting those of the newest version.
+      if (!everybody && all < count) return {};
       const auto newest = std::count_if(buffer_.begin(), buffer_.end(), [&](const Offer& offer) {
         return offer.version == version_;
       });
@@ -307,13 +318,16 @@ std::vector<Offer> UpdateRule::next_members() {
 }
 
 void UpdateRule::apply(std::vector<Offer> members, Decided& decided) {
-  std::sort(members.begin(), members.end());
+  // By replica alone, since a replica has one offer here: that compares the least.
+  std::sort(members.begin(), members.end(),
+            [](const Offer& left, const Offer& right) { return left.replica < right.replica; });
   Update update{number_++, version_, std::move(members), {}};
   version_ = version_ + 1;
+  update.parents.reserve(update.members.size());
   for (const Offer& member : update.members) {
     Replica& replica = at(member.replica);
     CHECK(replica.phase == Phase::Waiting, "a member of an update waits");
-    replica.phase = Phase::Free;
+    set_phase(replica, Phase::Free);
     replica.was_applied = true;
     replica.unapplied = member.iteration + replica.work.local_steps;
     update.parents.push_back(parent_of(member.replica));
@@ -341,6 +355,7 @@ void UpdateRule::proceed(Decided& decided) {
 }
 
 void UpdateRule::release_free(Decided& decided) {
+  if (free_ == 0) return;
   int64_t most = std::numeric_limits<int64_t>::max();
   if (start_.mode.bound && live_ > 0) {
     for (const Replica& replica : replicas_) {
@@ -348,15 +363,19 @@ void UpdateRule::release_free(Decided& decided) {
     }
     most += *start_.mode.bound;
   }
-  for (int32_t i = 0; i < start_.replicas; ++i) {
+  decided.released.reserve(static_cast<size_t>(free_));
+  int32_t left = free_;
+  for (int32_t i = 0; i < start_.replicas && left > 0; ++i) {
     Replica& replica = at({i});
-    if (replica.phase != Phase::Free || replica.clock > most) continue;
+    if (replica.phase != Phase::Free) continue;
+    --left;
+    if (replica.clock > most) continue;
     const int64_t share = start_.mode.kind == SyncKind::Rebalanced
                               ? start_.mode.shares[static_cast<size_t>(i)]
                               : start_.micros;
     const int32_t steps = start_.mode.local_steps;
     replica.work = {{{i}, replica.next, version_, {share * steps}}, steps};
-    replica.phase = Phase::Computing;
+    set_phase(replica, Phase::Computing);
     decided.released.push_back(replica.work);
   }
 }

@@ -183,6 +183,7 @@ class UpdateRule {
   const Replica& at(ReplicaId replica) const {
     return replicas_[static_cast<size_t>(replica.value)];
   }
+  void set_phase(Replica& replica, Phase phase);
   bool is_known(ReplicaId replica) const;
   bool is_waiting(int32_t replica) const;
   bool is_stale(const Offer& offer) const;
@@ -203,8 +204,8 @@ class UpdateRule {
 
   RuleStart start_;
   std::vector<Replica> replicas_;
-  std::deque<Offer> buffer_;  // waiting offers, in order of arrival
-  int32_t live_ = 0;
+  std::deque<Offer> buffer_;     // waiting offers, in order of arrival
+  int32_t live_ = 0, free_ = 0;  // replicas that are not lost; those that may be released
   Version version_;
   int64_t number_ = 0;
   int64_t windows_ = 0;  // opened so far

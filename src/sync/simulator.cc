@@ -18,33 +18,54 @@ SyncSimulator::SyncSimulator(SyncSetting setting, SyncHooks hooks, UpdateRule ru
     : setting_(std::move(setting)),
       hooks_(std::move(hooks)),
       rule_(std::move(rule)),
+      released_(static_cast<size_t>(setting_.start.replicas)),
       applied_(setting_.start.version),
-      replicas_(static_cast<size_t>(setting_.start.replicas)) {
+      replicas_(released_.size()) {
   if (hooks_.computed) computing_.resize(replicas_.size());
   follow(rule_.begin());
 }
 
-// Returns the event's sequence number.
-int64_t SyncSimulator::push(Event event) {
-  event.sequence = sequence_++;
-  events_.push(std::move(event));
-  return sequence_ - 1;
+// nullptr = there is none.
+const SyncSimulator::Event* SyncSimulator::next() const {
+  if (in_order_.empty()) return events_.empty() ? nullptr : &events_.top();
+  const Event& first = in_order_.front();
+  return events_.empty() || Later{}(events_.top(), first) ? &first : &events_.top();
 }
 
-void SyncSimulator::follow(const Decided& decided) {
+std::optional<Duration> SyncSimulator::next_at() const {
+  const Event* event = next();
+  return event == nullptr ? std::nullopt : std::optional(event->at);
+}
+
+// Returns the event's sequence number. Begin and Applied are out of order only with a time of
+// applying below 0.
+int64_t SyncSimulator::push(Duration at, Kind kind, int64_t number) {
+  const Event event{at, sequence_++, number, kind};
+  const bool comes_in_order = kind == Kind::Begin || kind == Kind::Applied;
+  if (comes_in_order && (in_order_.empty() || at >= in_order_.back().at)) {
+    in_order_.push_back(event);
+  } else {
+    events_.push(event);
+  }
+  return event.sequence;
+}
+
+void SyncSimulator::follow(Decided decided) {
   for (const Dropped& of : decided.dropped) {
     replicas_[static_cast<size_t>(of.offer.replica.value)].dropped += of.offer.mass;
   }
-  for (const Update& update : decided.updates) {
+  for (Update& update : decided.updates) {
     free_at_ = std::max(free_at_, now_) + setting_.apply;
-    decided_.push_back(update);
-    push({free_at_, 0, Kind::Applied, {}, 0});
+    decided_.push_back(std::move(update));
+    push(free_at_, Kind::Applied, 0);
   }
   for (const Release& release : decided.released) {
-    push({std::max(free_at_, now_), 0, Kind::Begin, release, 0});
+    const int32_t replica = release.offer.replica.value;
+    released_[static_cast<size_t>(replica)] = release;
+    push(std::max(free_at_, now_), Kind::Begin, replica);
   }
   if (decided.window) {
-    push({now_ + decided.window->length, 0, Kind::WindowOver, {}, decided.window->number});
+    push(now_ + decided.window->length, Kind::WindowOver, decided.window->number);
   }
 }
 
@@ -64,21 +85,21 @@ void SyncSimulator::begin(const Release& release) {
   }
   if (hooks_.begun) hooks_.begun(release, all);
   if (computing_.empty()) {
-    push({now_ + all.compute + all.transfer, 0, Kind::Arrive, release, 0});
+    push(now_ + all.compute + all.transfer, Kind::Arrive, offer.replica.value);
     return;
   }
   Computing& own = computing_[static_cast<size_t>(offer.replica.value)];
   own.left = static_cast<double>(all.compute.count());
   own.since = now_;
   own.transfer = all.transfer;
-  own.release = release;
-  expect_end(own);
+  expect_end(offer.replica);
 }
 
 // The event that was expected before stays in the queue; nothing happens in it.
-void SyncSimulator::expect_end(Computing& of) {
-  const Duration rest(static_cast<int64_t>(std::ceil(of.left / of.speed)));
-  of.event = push({now_ + rest, 0, Kind::Computed, of.release, 0});
+void SyncSimulator::expect_end(ReplicaId replica) {
+  Computing& own = computing_[static_cast<size_t>(replica.value)];
+  const Duration rest(static_cast<int64_t>(std::ceil(own.left / own.speed)));
+  own.event = push(now_ + rest, Kind::Computed, replica.value);
 }
 
 void SyncSimulator::set_speed(ReplicaId replica, double speed) {
@@ -91,20 +112,20 @@ void SyncSimulator::set_speed(ReplicaId replica, double speed) {
     own.since = now_;
   }
   own.speed = speed;
-  if (own.event >= 0) expect_end(own);
+  if (own.event >= 0) expect_end(replica);
 }
 
 void SyncSimulator::end_computing(const Event& event) {
-  const ReplicaId replica = event.release.offer.replica;
-  Computing& own = computing_[static_cast<size_t>(replica.value)];
+  Computing& own = computing_[static_cast<size_t>(event.number)];
   if (own.event != event.sequence) return;  // its speed has changed since
   own.event = -1;
-  push({now_ + own.transfer, 0, Kind::Arrive, event.release, 0});
-  hooks_.computed(replica);
+  push(now_ + own.transfer, Kind::Arrive, event.number);
+  hooks_.computed({static_cast<int32_t>(event.number)});
 }
 
 void SyncSimulator::advance_to(Duration moment) {
-  CHECK(moment >= now_ && (events_.empty() || moment <= events_.top().at),
+  const Event* event = next();
+  CHECK(moment >= now_ && (event == nullptr || moment <= event->at),
         "a moment between the last event and the next one");
   now_ = moment;
 }
@@ -136,13 +157,18 @@ void SyncSimulator::apply_next() {
 }
 
 bool SyncSimulator::step() {
-  if (events_.empty()) return false;
-  const Event event = events_.top();
-  events_.pop();
+  const Event* first = next();
+  if (first == nullptr) return false;
+  const Event event = *first;
+  if (!in_order_.empty() && first == &in_order_.front()) {
+    in_order_.pop_front();
+  } else {
+    events_.pop();
+  }
   now_ = event.at;
   switch (event.kind) {
     case Kind::Begin:
-      begin(event.release);
+      begin(released_[static_cast<size_t>(event.number)]);
       break;
     case Kind::Computed:
       end_computing(event);
@@ -155,12 +181,12 @@ bool SyncSimulator::step() {
       break;
     case Kind::Arrive: {
       ++offers_;
-      const Offer& offer = event.release.offer;
+      const Offer& offer = released_[static_cast<size_t>(event.number)].offer;
       replicas_[static_cast<size_t>(offer.replica.value)].offered += offer.mass;
       const bool refused = hooks_.refuses && hooks_.refuses(offer);
       auto decided = refused ? rule_.refuse(offer) : rule_.offer(offer);
       CHECK(decided.ok(), decided.error().message);
-      follow(decided.value());
+      follow(std::move(decided).value());
       break;
     }
   }
@@ -170,7 +196,7 @@ bool SyncSimulator::step() {
 Status SyncSimulator::change(const SyncMode& mode) {
   auto decided = rule_.change(mode);
   if (!decided.ok()) return decided.error();
-  follow(decided.value());
+  follow(std::move(decided).value());
   return ok();
 }
 

@@ -87,9 +87,7 @@ class SyncSimulator {
   void begin_to_measure();
 
   // The moment of the next event; none = no replica is left.
-  std::optional<Duration> next_at() const {
-    return events_.empty() ? std::nullopt : std::optional(events_.top().at);
-  }
+  std::optional<Duration> next_at() const;
   // The moment of the last event, or a later one that advance_to went on to.
   Duration now() const { return now_; }
   // Offers that have arrived, and updates that have been applied.
@@ -102,12 +100,13 @@ class SyncSimulator {
 
  private:
   enum class Kind : uint8_t { Begin, Computed, Arrive, Applied, WindowOver };
+  // It is small because a heap moves its events often: what a replica begins or offers is in
+  // released_.
   struct Event {
     Duration at{};
     int64_t sequence = 0;
+    int64_t number = 0;  // WindowOver: of the window; Begin, Computed, Arrive: of the replica
     Kind kind = Kind::Begin;
-    Release release;     // Begin, Computed, Arrive
-    int64_t number = 0;  // WindowOver
   };
   struct Later {
     bool operator()(const Event& left, const Event& right) const {
@@ -122,25 +121,28 @@ class SyncSimulator {
     double speed = 1;
     double left = 0;  // nanoseconds at full speed, from `since` on
     Duration since{}, transfer{};
-    Release release;
     int64_t event = -1;  // the sequence number of its end; -1 = the replica does not compute
   };
 
   SyncSimulator(SyncSetting setting, SyncHooks hooks, UpdateRule rule);
-  int64_t push(Event event);
+  const Event* next() const;
+  int64_t push(Duration at, Kind kind, int64_t number);
   void begin(const Release& release);
-  void expect_end(Computing& of);
+  void expect_end(ReplicaId replica);
   void end_computing(const Event& event);
-  void follow(const Decided& decided);
+  void follow(Decided decided);
   void apply_next();
   void count(const Update& update);
 
   SyncSetting setting_;
   SyncHooks hooks_;
   UpdateRule rule_;
-  std::priority_queue<Event, std::vector<Event>, Later> events_;
-  std::deque<Update> decided_;  // updates that are being applied, or wait for it
-  Duration now_{}, free_at_{};  // free_at_: the end of the last update that was decided
+  // Begin and Applied are caused in order of time, so a queue keeps them, at less cost than a heap.
+  std::deque<Event> in_order_;
+  std::priority_queue<Event, std::vector<Event>, Later> events_;  // the other ones
+  std::vector<Release> released_;  // by replica: what it was released for last
+  std::deque<Update> decided_;     // updates that are being applied, or wait for it
+  Duration now_{}, free_at_{};     // free_at_: the end of the last update that was decided
   int64_t sequence_ = 0, offers_ = 0, applied_updates_ = 0;
   AppliedMass applied_;
   std::vector<Counted> replicas_;     // since begin_to_measure

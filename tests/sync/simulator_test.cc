@@ -4,7 +4,9 @@
 
 #include <gtest/gtest.h>
 
+#include <functional>
 #include <map>
+#include <utility>
 
 #include "base/random.h"
 #include "base/text.h"
@@ -204,6 +206,107 @@ TEST(SyncSimulator, AppliedFractionsAreSharesOverChanges) {
         EXPECT_LE(share, 1);
       }
     }
+  }
+}
+
+std::string begun_line(const Release& release, Duration now) {
+  return cat("replica ", release.offer.replica, " begins iteration ", release.offer.iteration.value,
+             " at ", now.count());
+}
+
+std::string applied_line(const Update& update, Duration now) {
+  return cat(to_text(update), " at ", now.count());
+}
+
+constexpr int64_t kTracedOffers = 400, kOffersPerMode = 50;
+
+const SyncMode& mode_after(int64_t offers, const std::vector<SyncMode>& modes) {
+  return modes[static_cast<size_t>(offers / kOffersPerMode) % modes.size()];
+}
+
+// What a simulation does, from one list of all events by moment and order of causes. Modes without
+// local steps and shares.
+std::vector<std::string> plain_trace(const SyncSetting& setting,
+                                     const std::vector<SyncMode>& modes) {
+  std::vector<std::string> trace;
+  UpdateRule rule = UpdateRule::make(setting.start).value();
+  std::map<std::pair<Duration, int64_t>, std::function<void()>> events;
+  int64_t sequence = 0, offers = 0;
+  Duration now{}, free_at{};
+  const auto push = [&](Duration at, std::function<void()> event) {
+    events[{at, sequence++}] = std::move(event);
+  };
+  std::function<void(const Decided&)> follow;
+  const auto arrive = [&](const Offer& offer) {
+    ++offers;
+    follow(rule.offer(offer).value());
+  };
+  const auto begin = [&](const Release& release) {
+    const Offer offer = release.offer;
+    trace.push_back(begun_line(release, now));
+    const IterationTime time = setting.times(offer.replica.value, offer.iteration.value, now);
+    push(now + time.compute + time.transfer, [&arrive, offer] { arrive(offer); });
+  };
+  follow = [&](const Decided& decided) {
+    for (const Update& update : decided.updates) {
+      free_at = std::max(free_at, now) + setting.apply;
+      push(free_at, [&trace, &now, update] { trace.push_back(applied_line(update, now)); });
+    }
+    for (const Release& release : decided.released) {
+      push(std::max(free_at, now), [&begin, release] { begin(release); });
+    }
+    if (!decided.window) return;
+    const OpenWindow window = *decided.window;
+    push(now + window.length, [&follow, &rule, window] { follow(rule.close(window.number)); });
+  };
+  follow(rule.begin());
+  while (offers < kTracedOffers) {
+    const auto next = events.extract(events.begin());
+    now = next.key().first;
+    const int64_t before = offers;
+    next.mapped()();
+    if (offers == before || offers % kOffersPerMode != 0) continue;
+    follow(rule.change(mode_after(offers, modes)).value());
+  }
+  return trace;
+}
+
+// Times are whole milliseconds, so that many events are of the same moment. They come in the order
+// of their causes, also over changes of mode.
+TEST(SyncSimulator, EventsOfAMomentComeInTheOrderOfTheirCauses) {
+  std::vector<SyncMode> modes;
+  for (const char* mode : {"synchronous", "x:3", "grace:3:2ms", "asynchronous", "ring:3:0,1,2,0,1",
+                           "groups:0,2/1,3/4", "backup:4", "bounded:2"}) {
+    modes.push_back(sync_mode_from_text(mode).value());
+  }
+  for (uint64_t seed = 0; seed < 30; ++seed) {
+    SCOPED_TRACE(cat("seed ", seed));
+    const IterationTimes times = [seed](int32_t replica, int64_t iteration, Duration) {
+      const uint64_t key =
+          mix(seed, static_cast<uint64_t>(replica), static_cast<uint64_t>(iteration));
+      return IterationTime{std::chrono::milliseconds(key % 5), std::chrono::milliseconds(key % 3)};
+    };
+    const SyncSetting setting{{modes[0], 5, 4, {}, {}}, times, std::chrono::milliseconds(seed % 3)};
+    std::vector<std::string> trace;
+    const SyncSimulator* running = nullptr;
+    SyncHooks hooks;
+    hooks.begun = [&](const Release& release, const IterationTime&) {
+      trace.push_back(begun_line(release, running->now()));
+    };
+    hooks.applied = [&](const Update& update) {
+      trace.push_back(applied_line(update, running->now()));
+    };
+    auto made = SyncSimulator::make(setting, hooks);
+    ASSERT_TRUE(made.ok()) << made.error().message;
+    SyncSimulator simulator = std::move(made).value();
+    running = &simulator;
+    while (simulator.offers() < kTracedOffers) {
+      const int64_t before = simulator.offers();
+      ASSERT_TRUE(simulator.step());
+      if (simulator.offers() == before || simulator.offers() % kOffersPerMode != 0) continue;
+      ASSERT_TRUE(simulator.change(mode_after(simulator.offers(), modes)).ok());
+    }
+    EXPECT_EQ(trace, plain_trace(setting, modes));
   }
 }
 
