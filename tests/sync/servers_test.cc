@@ -335,6 +335,34 @@ TEST(Servers, AKeeperRefusesWhatDoesNotFit) {
   EXPECT_EQ(keeper.shard.refused(), 1);
 }
 
+// A wrong record of another process changes nothing, and the next one is taken.
+TEST(Servers, AKeeperRefusesAnUpdateWithoutMass) {
+  constexpr int64_t kMost = int64_t{1} << 53;
+  Keeper keeper;
+  keeper.tell();
+  keeper.update();
+  const Record right = keeper.record;
+  const auto refuses = [&](const std::vector<Offer>& members, int64_t found) {
+    Record wrong = right;
+    wrong.updates.back().update.members = members;
+    expect_error(keeper.shard.handle(message_of(kDecider, kShard, wrong.version, wrong)),
+                 cat("keeper 1 cannot take update 0 on version 0 of decider 0: expected a mass "
+                     "from 1 to 9007199254740992 of each offer and of all together, found ",
+                     found));
+    EXPECT_EQ(keeper.shard.version().value, 0);
+  };
+  refuses({}, 0);
+  Offer offer = right.updates.back().update.members.front();
+  for (const int64_t mass : {int64_t{0}, int64_t{-1}, kMost + 1}) {
+    offer.mass = {mass};
+    refuses({offer}, mass);
+  }
+  offer.mass = {kMost};
+  refuses({offer, offer}, kMost);
+  keeper.tell();
+  EXPECT_EQ(keeper.shard.version().value, 1);
+}
+
 TEST(Servers, AKeeperRefusesAFillThatDoesNotFit) {
   constexpr ElementRange kRange{{0}, 0, 2};
   ServerShard standby({kStandby, kRange, false, {}, kKeptVersions},

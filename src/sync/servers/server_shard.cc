@@ -1,12 +1,33 @@
 #include "sync/servers/server_shard.h"
 
 #include <algorithm>
+#include <optional>
 #include <utility>
 
 #include "base/contains.h"
 #include "base/text.h"
 
 namespace tenuto::servers {
+
+namespace {
+
+// The largest mass of an update that a keeper takes: far from an overflow.
+constexpr int64_t kMostMass = int64_t{1} << 53;
+
+// The first mass of an offer that is out of range, alone or with those before it, or zero if there
+// is no offer; none = the update can be taken.
+std::optional<int64_t> wrong_mass(const Update& update) {
+  int64_t left = kMostMass;
+  for (const Offer& member : update.members) {
+    const int64_t micros = member.mass.micros;
+    if (micros < 1 || micros > left) return micros;
+    left -= micros;
+  }
+  if (update.members.empty()) return 0;
+  return std::nullopt;
+}
+
+}  // namespace
 
 ServerShard::ServerShard(const ShardStart& start, std::unique_ptr<ParameterStore> store)
     : start_(start), store_(std::move(store)), filled_(start.is_filled), version_(start.version) {}
@@ -73,6 +94,14 @@ Status ServerShard::take_record(const Header& header, const Record& record) {
                        ": expected a record of the decider whose versions fit, found ",
                        record.committed.value, " to ", record.version.value, " of peer ",
                        header.from, " in a message of version ", header.version.value));
+  }
+  for (const DecidedUpdate& one : record.updates) {
+    const std::optional<int64_t> wrong = wrong_mass(one.update);
+    if (!wrong) continue;
+    return invalid(cat("servers: keeper ", start_.self, " cannot take update ", one.update.number,
+                       " on version ", one.update.version.value, " of decider ", header.from,
+                       ": expected a mass from 1 to ", kMostMass,
+                       " of each offer and of all together, found ", *wrong));
   }
   record_ = record;
   prune();

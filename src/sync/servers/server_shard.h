@@ -26,7 +26,8 @@ inline constexpr int64_t kKeptVersions = 4;
 class ParameterStore {
  public:
   virtual ~ParameterStore() = default;
-  // Takes an update; `gradients` are those of its works, in order, size_of(range) each.
+  // Takes an update, whose mass is above 0; `gradients` are those of its works, in order,
+  // size_of(range) each.
   virtual void apply(const DecidedUpdate& update, std::span<const Payload> gradients) = 0;
   // The parameters, as replicas read them: size_of(range).
   virtual Payload parameters() const = 0;
@@ -58,7 +59,8 @@ class ServerShard {
   // changes nothing but refused().
   //
   // Errors: Invalid/Call    a message that a keeper does not get; other members than it belongs
-  //                         to; a version that is not kept; a wrong version or size
+  //                         to; a version that is not kept; a wrong version or size;
+  //                         an update with an offer without mass, or with too much of it
   //         Exhausted/Call  more gradients than kGradientsPerReplica
   //         those of ParameterStore::load
   Status handle(const Message& message);
