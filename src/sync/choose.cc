@@ -50,6 +50,16 @@ std::vector<IterationTime> draw(const IterationTimes& times, int32_t replicas) {
   return table;
 }
 
+// Whether the mode is the current one, or the same but for a window that is nearly as long.
+bool is_nearly(const SyncMode& mode, const SyncMode& current) {
+  SyncMode with_its_window = mode;
+  with_its_window.window = current.window;
+  if (with_its_window != current) return false;
+  const auto window = static_cast<double>(current.window.count());
+  const auto apart = std::abs(static_cast<double>(mode.window.count()) - window);
+  return apart == 0 || apart < kSameWindow * window;
+}
+
 Status check_input(const ChooseInput& input) {
   if (input.samples.empty()) return invalid("a choice of the sync mode needs replicas, found none");
   if (!(input.kappa >= 0)) {
@@ -164,8 +174,13 @@ Result<std::vector<SyncMode>> modes_to_compare(const ChooseInput& input) {
   if (!input.grace) {
     std::erase_if(modes, [](const SyncMode& of) { return of.kind == SyncKind::Grace; });
   }
-  if (std::find(modes.begin(), modes.end(), input.current) == modes.end()) {
+  // There is at most one, since the candidates differ from each other by more than their window.
+  const auto nearly = std::find_if(
+      modes.begin(), modes.end(), [&](const SyncMode& of) { return is_nearly(of, input.current); });
+  if (nearly == modes.end()) {
     modes.push_back(input.current);
+  } else {
+    *nearly = input.current;
   }
   return modes;
 }

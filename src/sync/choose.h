@@ -20,6 +20,8 @@ namespace tenuto {
 
 // A mode is left only for one that is better by this factor.
 constexpr double kHysteresis = 1.04;
+// Windows of grace that differ by less than this share of the window in force are one candidate.
+constexpr double kSameWindow = 0.01;
 // Measured iterations of a replica that are kept; older ones say nothing about now.
 constexpr size_t kKeptSamples = 24;
 
@@ -77,7 +79,8 @@ std::vector<SyncMode> sync_candidates(std::span<const IterationTime> times, int6
 // The mean iteration of each replica, of its last kKeptSamples ones.
 std::vector<IterationTime> means_of(const std::vector<std::vector<IterationTime>>& samples);
 
-// The candidates for these replicas, and the current mode if it is none of them.
+// The candidates for these replicas, and the current mode: in the place of the candidate that
+// differs from it by less than kSameWindow of its window, or after all if there is none.
 //
 // Errors: Invalid/Call  no replica; one without samples; a kappa below 0
 Result<std::vector<SyncMode>> modes_to_compare(const ChooseInput& input);

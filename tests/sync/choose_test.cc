@@ -119,6 +119,28 @@ TEST(LookAhead, CandidatesAreAccepted) {
   }
 }
 
+// The mode in force takes the place of the candidate whose window is nearly as long.
+TEST(LookAhead, NearlyEqualWindowsAreOneCandidate) {
+  ChooseInput input = input_of({100, 100, 100, 100, 100, 100, 100, 400}, "grace:4");
+  ASSERT_EQ(to_text(input.current), "grace:4:12ms");
+  const size_t all = sync_candidates(means_of(input.samples), input.micros).size();
+  const auto compared = [&](double window_ms) {
+    input.current.window = from_milliseconds(window_ms);
+    const auto modes = modes_to_compare(input).value();
+    EXPECT_EQ(std::count(modes.begin(), modes.end(), input.current), 1) << window_ms;
+    return modes.size();
+  };
+  for (const double window_ms : {11.9, 12.0, 12.003659, 12.1}) {
+    EXPECT_EQ(compared(window_ms), all) << window_ms;
+  }
+  for (const double window_ms : {6.0, 11.8, 12.2, 24.0}) {
+    EXPECT_EQ(compared(window_ms), all + 1) << window_ms;
+  }
+  // Another count is another candidate.
+  input.current.count = 3;
+  EXPECT_EQ(compared(12), all + 1);
+}
+
 TEST(LookAhead, Refusals) {
   ChooseInput input = input_of({100, 100}, "synchronous");
   input.samples[1].clear();
