@@ -381,15 +381,15 @@ Status check_job(const SharedHost& host, const SharedJob& job) {
                          is.apply.count() >= 0 && job.arrives.count() >= 0 &&
                          job.arrives <= kLastArrival;
   const bool has_replicas = job.here >= 1 && job.here <= is.replicas && is.phases.size() <= 1 &&
-                            (is.replicas >= 2 || !job.may_leave);
+                            has_right_phases(is) && (is.replicas >= 2 || !job.may_leave);
   const bool has_cores = job.cores >= 1 && job.cores <= host.cores / std::max(1, job.here);
   const bool has_end =
       job.gradients > 0 && job.gradients <= static_cast<double>(kMostSharedGradients);
   if (has_times && has_replicas && has_cores && has_end) return ok();
   return invalid(cat("job ", job.name, " of host ", host.name,
                      ": expected replicas on the host (two in all if it may leave synchrony) with "
-                     "at least 0.001 and together at most all of its cores, one phase, times above "
-                     "0, an arrival within a day, and at most ",
+                     "at least 0.001 and together at most all of its cores, at most one phase, "
+                     "which lasts, times above 0, an arrival within a day, and at most ",
                      kMostSharedGradients, " gradients; correct the job"));
 }
 

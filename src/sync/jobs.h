@@ -93,8 +93,9 @@ struct SharedReport {
 //
 // Errors: Invalid/Call  no job, or more than kMostHostJobs; less than a core for each; a kappa out
 //         of range; a job without replicas on the host or with fewer than there, without cores or
-//         with more than there are, with times below 0, with several phases, with gradients not
-//         above 0 or above kMostSharedGradients, or with one replica if it may leave synchrony
+//         with more than there are, with times below 0, with several phases or with one of no
+//         length, with gradients not above 0 or above kMostSharedGradients, or with one replica if
+//         it may leave synchrony
 // Cost:   gradients x jobs x replicas
 Result<SharedReport> simulate_host(const SharedHost& host);
 

@@ -5,6 +5,7 @@
 #include <numbers>
 #include <utility>
 
+#include "base/check.h"
 #include "base/random.h"
 
 namespace tenuto {
@@ -26,17 +27,14 @@ Duration scaled(Duration time, double factor) {
   return Duration(std::llround(static_cast<double>(time.count()) * factor));
 }
 
+// nullptr = the scenario has no phases.
 const SlowPhase* phase_at(const SyncScenario& scenario, Duration now) {
-  Duration all{};
+  if (scenario.phases.empty()) return nullptr;
+  const PhaseRound round = round_of(scenario);
+  Duration rest = round.repeats ? now % round.length : now;
   for (const SlowPhase& phase : scenario.phases) {
-    if (phase.length.count() == 0) return &phase;
-    all += phase.length;
-  }
-  if (all.count() == 0) return nullptr;
-  Duration rest = now % all;
-  for (const SlowPhase& phase : scenario.phases) {
-    if (rest < phase.length) return &phase;
-    rest -= phase.length;
+    if (!phase.length || rest < *phase.length) return &phase;
+    rest -= *phase.length;
   }
   return nullptr;
 }
@@ -52,12 +50,18 @@ SyncScenario scenario_of(std::string name, std::vector<SlowPhase> phases, int32_
   return scenario;
 }
 
-SlowPhase slow(std::vector<SlowReplica> replicas, double seconds = 0) {
-  return {from_milliseconds(1000 * seconds), std::move(replicas)};
+std::optional<Duration> length_of(std::optional<double> seconds) {
+  if (!seconds) return std::nullopt;
+  return from_milliseconds(1000 * *seconds);
 }
 
-SlowPhase transient(double chance, double transfer, double seconds = 0, bool in_pairs = false) {
-  return {from_milliseconds(1000 * seconds), {}, chance, transfer, in_pairs};
+SlowPhase slow(std::vector<SlowReplica> replicas, std::optional<double> seconds = std::nullopt) {
+  return {length_of(seconds), std::move(replicas)};
+}
+
+SlowPhase transient(double chance, double transfer, std::optional<double> seconds = std::nullopt,
+                    bool in_pairs = false) {
+  return {length_of(seconds), {}, chance, transfer, in_pairs};
 }
 
 std::vector<SlowReplica> slow_links(int32_t count, double transfer) {
@@ -90,7 +94,7 @@ const std::vector<SyncScenario>& sync_scenarios() {
       scenario_of("four-slow-link", {slow(slow_links(1, 10))}, 4),
       scenario_of("sixteen-links", {slow(slow_links(4, 6))}, 16),
       scenario_of("mixed", {slow({{0, 1.6, 1}, {5, 1, 5}})}),
-      scenario_of("pairs", {transient(0.08, 12, 0, true)}),
+      scenario_of("pairs", {transient(0.08, 12, std::nullopt, true)}),
   };
   return all;
 }
@@ -100,6 +104,27 @@ const SyncScenario* find_sync_scenario(std::string_view name) {
     if (scenario.name == name) return &scenario;
   }
   return nullptr;
+}
+
+PhaseRound round_of(const SyncScenario& scenario) {
+  PhaseRound round;
+  for (const SlowPhase& phase : scenario.phases) {
+    if (!phase.length) {
+      round.repeats = false;
+      break;
+    }
+    round.length += *phase.length;
+  }
+  return round;
+}
+
+bool has_right_phases(const SyncScenario& scenario) {
+  const bool below_zero = std::any_of(
+      scenario.phases.begin(), scenario.phases.end(),
+      [](const SlowPhase& phase) { return phase.length && *phase.length < Duration{}; });
+  if (below_zero) return false;
+  const PhaseRound round = round_of(scenario);
+  return scenario.phases.empty() || !round.repeats || round.length > Duration{};
 }
 
 double normal(uint64_t key) {
@@ -114,6 +139,7 @@ double lognormal(double deviation, uint64_t key) {
 }
 
 IterationTimes times_of(const SyncScenario& scenario, uint64_t seed) {
+  CHECK(has_right_phases(scenario), "a phase that is not skipped, and none below zero");
   return [scenario, seed](int32_t replica, int64_t iteration, Duration now) {
     double compute =
         lognormal(scenario.compute_jitter, key_of(seed, replica, iteration, Draw::Compute));

@@ -33,7 +33,7 @@ struct SlowReplica {
 
 // Who is slow for a while.
 struct SlowPhase {
-  Duration length{};  // zero = for ever
+  std::optional<Duration> length;  // none = for ever; a phase of length zero is skipped
   std::vector<SlowReplica> slow;
   double chance = 0;      // of each iteration of each replica ...
   double transfer = 1;    // ... to have its transfer time multiplied by this
@@ -47,8 +47,9 @@ struct SyncScenario {
   IterationTime base;  // the mean times of a replica that is not slow
   double compute_jitter = 0.04, transfer_jitter = 0.10;  // deviations of the lognormal factors
   Duration apply{};                                      // of one update, one after the other
-  std::vector<SlowPhase>
-      phases;  // one after the other, again from the first; empty = nobody is slow
+  // One after the other, and again from the first unless one lasts for ever; empty = nobody is
+  // slow.
+  std::vector<SlowPhase> phases;
   TrialOptimizer optimizer = TrialOptimizer::Sgd;  // what a trial trains with (sync/trial.h)
 };
 
@@ -57,8 +58,21 @@ const std::vector<SyncScenario>& sync_scenarios();
 // The scenario of this name; nullptr = there is none.
 const SyncScenario* find_sync_scenario(std::string_view name);
 
+// Phases, one after the other, up to one that lasts for ever, or all.
+struct PhaseRound {
+  Duration length{};    // of those before the one that lasts for ever
+  bool repeats = true;  // there is no such one
+};
+// One round of the scenario's phases.
+PhaseRound round_of(const SyncScenario& scenario);
+
+// Whether no phase has a length below zero, and, if there are phases, one of them is not skipped.
+bool has_right_phases(const SyncScenario& scenario);
+
 // The times of a scenario: a pure function of the seed, the replica and its iteration, and of the
 // phase at that moment. So all modes have the same luck.
+//
+// Requires: has_right_phases
 IterationTimes times_of(const SyncScenario& scenario, uint64_t seed);
 
 // Times drawn from what was measured: for each replica at least one sample; which one, follows from

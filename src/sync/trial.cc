@@ -354,14 +354,15 @@ class Trial {
 
 std::vector<IterationTime> mean_times(const SyncScenario& scenario, uint64_t seed) {
   constexpr int64_t kDraws = 256;
-  Duration all{};
-  for (const SlowPhase& phase : scenario.phases) all += phase.length;
+  // A phase that lasts for ever is nearly all of the time.
+  const PhaseRound round = round_of(scenario);
   const IterationTimes times = times_of(scenario, seed);
   std::vector<IterationTime> means;
   for (int32_t replica = 0; replica < scenario.replicas; ++replica) {
     IterationTime sum;
     for (int64_t i = 0; i < kDraws; ++i) {
-      const IterationTime one = times(replica, i, all * i / kDraws);
+      const Duration moment = round.repeats ? round.length * i / kDraws : round.length;
+      const IterationTime one = times(replica, i, moment);
       sum.compute += one.compute;
       sum.transfer += one.transfer;
     }

@@ -315,6 +315,7 @@ TEST(SharedJobs, Refusals) {
   EXPECT_TRUE(refused([](SharedJob& job) { job.arrives = std::chrono::hours(25); }));
   EXPECT_TRUE(refused([](SharedJob& job) { job.scenario.base.compute = {}; }));
   EXPECT_TRUE(refused([](SharedJob& job) { job.scenario.phases.resize(2); }));
+  EXPECT_TRUE(refused([](SharedJob& job) { job.scenario.phases[0].length = Duration{}; }));
   EXPECT_TRUE(refused([](SharedJob& job) {
     job.may_leave = true;
     job.scenario.replicas = job.here = 1;
