@@ -1,6 +1,8 @@
 #include "parameter_server/message_bytes.h"
 
+#include <algorithm>
 #include <concepts>
+#include <map>
 #include <numeric>
 #include <optional>
 #include <string>
@@ -15,8 +17,6 @@
 namespace tenuto::servers {
 
 namespace {
-
-using Body = decltype(Message::body);
 
 constexpr auto kLastSyncKind = static_cast<uint8_t>(SyncKind::Rebalanced);
 
@@ -164,6 +164,91 @@ void members(Form& form, T& message) {
   form(message.header, message.body);
 }
 
+template <class Form, Is<IterationTime> T>
+void members(Form& form, T& time) {
+  form(time.compute, time.transfer);
+}
+
+template <class Form, Is<MeasuredIteration> T>
+void members(Form& form, T& iteration) {
+  form(iteration.replica, iteration.time, iteration.share);
+}
+
+template <class Form, Is<ProcessAddress> T>
+void members(Form& form, T& one) {
+  form(one.process, one.address);
+}
+
+template <class Form, Is<PlacedMembers> T>
+void members(Form& form, T& placed) {
+  form(placed.members, placed.places);
+}
+
+template <class Form, Is<ConnectCommand> T>
+void members(Form& form, T& command) {
+  form(command.processes);
+}
+
+template <class Form, Is<BeginCommand> T>
+void members(Form& form, T& command) {
+  form(command.moment);
+}
+
+template <class Form, Is<MembersCommand> T>
+void members(Form& form, T& command) {
+  form(command.placed);
+}
+
+template <class Form, Is<LostCommand> T>
+void members(Form& form, T& command) {
+  form(command.process);
+}
+
+template <class Form, Is<MeasuredCommand> T>
+void members(Form& form, T& command) {
+  form(command.iteration);
+}
+
+template <class Form, Is<ModeCommand> T>
+void members(Form& form, T& command) {
+  form(command.mode);
+}
+
+template <class Form, Is<ListeningReport> T>
+void members(Form& form, T& report) {
+  form(report.address);
+}
+
+template <class Form, Is<PlacedReport> T>
+void members(Form& form, T& report) {
+  form(report.epoch);
+}
+
+template <class Form, Is<MeasuredReport> T>
+void members(Form& form, T& report) {
+  form(report.iteration);
+}
+
+template <class Form, Is<ModeReport> T>
+void members(Form& form, T& report) {
+  form(report.mode);
+}
+
+template <class Form, Is<StateReport> T>
+void members(Form& form, T& report) {
+  form(report.keeper, report.version);
+}
+
+template <class Form, Is<LostReport> T>
+void members(Form& form, T& report) {
+  form(report.process);
+}
+
+template <class Form, Is<FailedReport> T>
+void members(Form& form, T& report) {
+  form(report.why);
+}
+
 // ---- to bytes ----------------------------------------------------------------------------------
 
 class Writer {
@@ -218,7 +303,19 @@ class Writer {
     payloads_.push_back(payload == nullptr ? kNothing : payload);
   }
 
-  void write(const Body& body) {
+  void write(const std::string& text) { bytes_.text(text); }
+
+  template <class Key, class Value>
+  void write(const std::map<Key, Value>& items) {
+    write(static_cast<uint32_t>(items.size()));
+    for (const auto& [key, value] : items) {
+      write(key);
+      write(value);
+    }
+  }
+
+  template <class... Bodies>
+  void write(const std::variant<Bodies...>& body) {
     write(static_cast<uint8_t>(body.index()));
     std::visit([this](const auto& one) { write(one); }, body);
   }
@@ -336,17 +433,42 @@ class Reader {
     sizes_.push_back(size);
   }
 
-  void read(Body& body) {
-    constexpr size_t kKinds = std::variant_size_v<Body>;
+  void read(std::string& text) {
+    const auto size = next<uint16_t>();
+    const size_t most = std::min(bytes_.left(), kFrameText);
+    if (size > most) return fail(cat("a text of at most ", most, " bytes"), cat(size));
+    text.resize(size);
+    for (char& letter : text) read(letter);
+  }
+
+  // Keys rise, so that the same items always have the same bytes.
+  template <class Key, class Value>
+  void read(std::map<Key, Value>& items) {
+    const auto count = next<uint32_t>();
+    const size_t most = bytes_.left() / (least_size<Key>() + least_size<Value>());
+    if (count > most) return fail(cat("at most ", most, " items"), cat(count));
+    for (uint32_t i = 0; i < count; ++i) {
+      Key key;
+      read(key);
+      if (!items.empty() && key <= items.rbegin()->first) {
+        return fail("items in rising order", "one that does not rise");
+      }
+      read(items[key]);
+    }
+  }
+
+  template <class... Bodies>
+  void read(std::variant<Bodies...>& body) {
+    constexpr size_t kKinds = sizeof...(Bodies);
     const size_t kind = next<uint8_t>();
     if (kind >= kKinds) return fail(cat("a kind of message from 0 to ", kKinds - 1), cat(kind));
     read_body(kind, body);
   }
 
-  template <size_t kKind = 0>
-  void read_body(size_t kind, Body& body) {
-    if constexpr (kKind < std::variant_size_v<Body>) {
-      if (kind == kKind) return read(body.emplace<kKind>());
+  template <size_t kKind = 0, class... Bodies>
+  void read_body(size_t kind, std::variant<Bodies...>& body) {
+    if constexpr (kKind < sizeof...(Bodies)) {
+      if (kind == kKind) return read(body.template emplace<kKind>());
       read_body<kKind + 1>(kind, body);
     }
   }
@@ -364,14 +486,31 @@ class Reader {
 };
 
 // Reads a head, with the payloads that are here.
-Status read_head(std::span<const std::byte> head, Reader& reader, Message& message) {
+template <class Value>
+Status read_head(std::span<const std::byte> head, Reader& reader, Value& value) {
   if (std::ssize(head) > kLargestHead) {
     return Error{Code::Corrupt, Reach::Worker,
                  cat("a message of server shards is damaged: expected at most ", kLargestHead,
                      " bytes, found ", head.size(), ": start all processes from the same build")};
   }
-  reader(message);
+  reader(value);
   return reader.verdict();
+}
+
+// The whole value, which has no payloads.
+template <class Value>
+Result<Value> read_all_of(std::span<const std::byte> bytes) {
+  Reader reader(bytes, {});
+  Value value;
+  if (const Status status = read_head(bytes, reader, value); !status.ok()) return status.error();
+  return value;
+}
+
+template <class Value>
+std::vector<std::byte> bytes_of(const Value& value) {
+  Writer writer;
+  writer(value);
+  return writer.take().head;
 }
 
 int64_t sum_of(const std::vector<int64_t>& sizes) {
@@ -404,6 +543,18 @@ Result<Message> decode(std::span<const std::byte> head, std::vector<Payload> pay
                cat("a message of server shards is damaged: expected ", reader.sizes().size(),
                    " payloads of the sizes that its head says, found ", here.size(), " of ",
                    sum_of(here), " bytes: start all processes from the same build")};
+}
+
+std::vector<std::byte> encode_command(const HostCommand& command) { return bytes_of(command); }
+
+std::vector<std::byte> encode_report(const HostReport& report) { return bytes_of(report); }
+
+Result<HostCommand> decode_command(std::span<const std::byte> bytes) {
+  return read_all_of<HostCommand>(bytes);
+}
+
+Result<HostReport> decode_report(std::span<const std::byte> bytes) {
+  return read_all_of<HostReport>(bytes);
 }
 
 }  // namespace tenuto::servers

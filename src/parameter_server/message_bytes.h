@@ -4,6 +4,9 @@
 // payload; payloads are sent as they are, without a copy. Numbers are in the machine's byte order,
 // as in all control messages (transport/bytes.h). A message has one form only: what is decoded and
 // encoded again has the same bytes.
+//
+// The commands and reports of a run's host (parameter_server/host_message.h) are bytes of the same
+// form. They have no payloads.
 #pragma once
 
 #include <cstddef>
@@ -12,6 +15,7 @@
 #include <vector>
 
 #include "base/result.h"
+#include "parameter_server/host_message.h"
 #include "sync/servers/message.h"
 
 namespace tenuto::servers {
@@ -42,5 +46,21 @@ Result<std::vector<int64_t>> payload_sizes(std::span<const std::byte> head);
 // Errors: Corrupt/Worker  as payload_sizes; payloads of another number or of other sizes than the
 //         head says
 Result<Message> decode(std::span<const std::byte> head, std::vector<Payload> payloads);
+
+// The bytes of a command. Texts are cut after kFrameText bytes (transport/bytes.h).
+std::vector<std::byte> encode_command(const HostCommand& command);
+
+// The bytes of a report, in the same way.
+std::vector<std::byte> encode_report(const HostReport& report);
+
+// The command of these bytes. Only their form is checked.
+//
+// Errors: Corrupt/Worker  these bytes are no command, or more than kLargestHead
+Result<HostCommand> decode_command(std::span<const std::byte> bytes);
+
+// The report of these bytes, in the same way.
+//
+// Errors: Corrupt/Worker  these bytes are no report, or more than kLargestHead
+Result<HostReport> decode_report(std::span<const std::byte> bytes);
 
 }  // namespace tenuto::servers

@@ -42,6 +42,7 @@ PeerProcess::PeerProcess(PeerNet& net, PeerProcessSettings settings)
 // ---- members ---------------------------------------------------------------------------------
 
 Status PeerProcess::place(const PlacedMembers& placed) {
+  if (const Status fault = check(placed); !fault.ok()) return fault;
   if (placed.members.epoch <= placed_.members.epoch) {
     return invalid(cat("process ", settings_.self, " expected an epoch after ",
                        placed_.members.epoch, ", found ", placed.members.epoch));

@@ -44,7 +44,8 @@ class PeerProcess {
   // any more, and opens the net to processes that are new. Keepers that come in a later epoch than
   // the first get their range from the other keeper.
   //
-  // Errors: those of Decider::make and PeerNet::open; Invalid/Call  an epoch that is not newer
+  // Errors: those of check(PlacedMembers), Decider::make and PeerNet::open; Invalid/Call  an epoch
+  //         that is not newer
   Status place(const PlacedMembers& placed);
 
   // The decider that lives here begins the epoch that was placed last.

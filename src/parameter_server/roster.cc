@@ -12,6 +12,19 @@
 
 namespace tenuto::servers {
 
+Status check(const PlacedMembers& placed) {
+  if (const Status fault = check(placed.members); !fault.ok()) return fault;
+  std::vector<PeerId> peers = peers_of(placed.members);
+  peers.push_back(placed.members.decider);
+  for (const PeerId peer : peers) {
+    const auto place = placed.places.find(peer);
+    if (place != placed.places.end() && place->second.value >= 0) continue;
+    return invalid(cat("the members of epoch ", placed.members.epoch,
+                       ": expected a process in which peer ", peer, " lives, found none"));
+  }
+  return ok();
+}
+
 // ---- text ------------------------------------------------------------------------------------
 
 std::string to_text(const PlacedMembers& placed) {

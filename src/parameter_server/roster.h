@@ -41,6 +41,11 @@ struct PlacedMembers {
   bool operator==(const PlacedMembers&) const = default;
 };
 
+// Whether all members have a place.
+//
+// Errors: those of check(Membership); Invalid/Call  a peer that lives in no process
+Status check(const PlacedMembers& placed);
+
 // As one line: each peer is PEER@PROCESS. A replica that is lost has no peers.
 //
 //     epoch 3 decider 9@2 range 0 0 1064 1@0 2@1 range 0 1064 2074 3@1 replica 4@3 replica
@@ -48,7 +53,7 @@ std::string to_text(const PlacedMembers& placed);
 
 // Reads the line back: the same members.
 //
-// Errors: check's; Corrupt/Call  a word that is not what such a line has there
+// Errors: those of check; Corrupt/Call  a word that is not what such a line has there
 Result<PlacedMembers> placed_members_from_text(std::string_view text);
 
 // What the whole run has.

@@ -1,0 +1,98 @@
+#include "parameter_server/mode_choice.h"
+
+#include <utility>
+
+#include "base/text.h"
+#include "sync/formed.h"
+
+namespace tenuto::servers {
+
+Status check_wanted(const SyncMode& mode, int32_t replicas, int64_t micros) {
+  if (const Status fault = check(mode, replicas); !fault.ok()) return fault;
+  if (!is_formed(mode)) return ok();
+  RuleStart start;
+  start.mode = mode;
+  start.replicas = replicas;
+  start.micros = micros;
+  const auto rule = UpdateRule::make(start);
+  if (!rule.ok()) return rule.error();
+  return ok();
+}
+
+ModeChoice::ModeChoice(const ModeChoiceSettings& settings, std::unique_ptr<Chooser> chooser)
+    : settings_(settings),
+      chooser_(std::move(chooser)),
+      samples_(static_cast<size_t>(settings.replicas)) {}
+
+Status ModeChoice::add(const MeasuredIteration& iteration) {
+  const int32_t replica = iteration.replica.value;
+  if (replica < 0 || replica >= settings_.replicas) {
+    return invalid(cat("an iteration of replica ", replica, " was measured in a run of ",
+                       settings_.replicas, " replicas"));
+  }
+  const IterationTime& time = iteration.time;
+  if (time.compute < Duration{} || time.transfer < Duration{} || !(iteration.share > 0)) {
+    return invalid(cat("an iteration of replica ", replica,
+                       " was measured: expected times of at least 0 ms and a share above 0, found ",
+                       to_milliseconds(time.compute), " ms, ", to_milliseconds(time.transfer),
+                       " ms and ", iteration.share));
+  }
+  samples_[static_cast<size_t>(replica)].add(time, iteration.share);
+  return ok();
+}
+
+Status ModeChoice::want(const std::optional<SyncMode>& mode) {
+  if (mode) {
+    const Status fault = check_wanted(*mode, settings_.replicas, settings_.micros);
+    if (!fault.ok()) return fault;
+  }
+  wanted_ = mode;
+  return ok();
+}
+
+// A replica that has not been heard of is still in its first iteration.
+std::vector<std::vector<IterationTime>> ModeChoice::samples(Duration now) const {
+  std::vector<std::vector<IterationTime>> all;
+  for (const TimeSamples& of : samples_) {
+    all.push_back(of.all());
+    if (!of.all().empty()) continue;
+    all.back().push_back(guess_from(now - begun_.value_or(now), settings_.compute));
+  }
+  return all;
+}
+
+Result<SyncChoice> ModeChoice::choose(const SyncMode& current, Duration now) {
+  if (wanted_) {
+    // Formed once: with each second's times the mode would change again and again.
+    if (!is_formed(*wanted_)) {
+      auto formed = form(*wanted_, means_of(samples(now)), settings_.micros);
+      if (!formed.ok()) return formed.error();
+      wanted_ = std::move(formed).value();
+    }
+    return SyncChoice{*wanted_, cat(to_text(*wanted_), " is wanted"), {}};
+  }
+  if (chooser_ == nullptr) return SyncChoice{current, cat(to_text(current), " stays"), {}};
+  ChooseInput input;
+  input.samples = samples(now);
+  input.apply = settings_.apply;
+  input.micros = settings_.micros;
+  input.kappa = settings_.kappa;
+  input.current = current;
+  input.seed = settings_.seed;
+  return chooser_->choose(input);
+}
+
+Result<std::optional<SyncChoice>> ModeChoice::next(const SyncMode& current, Duration now) {
+  if (!begun_) {
+    begun_ = now;
+    next_ = now + kDecisionEvery;
+  }
+  if (now < next_) return std::optional<SyncChoice>();
+  next_ = now + kDecisionEvery;
+  auto choice = choose(current, now);
+  if (!choice.ok()) return choice.error();
+  if (choice.value().mode == current) return std::optional<SyncChoice>();
+  return std::optional(std::move(choice).value());
+}
+
+}  // namespace tenuto::servers

@@ -1,0 +1,72 @@
+// Which sync mode shall be in force: chosen from measured iterations, or wanted by a person.
+//
+// It lives where the decider lives, and hears of every iteration. Once a second it is asked for a
+// mode. A wanted mode takes the same way as a chosen one, and stays until the wish is withdrawn.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "base/result.h"
+#include "parameter_server/host_message.h"
+#include "sync/chooser.h"
+#include "sync/progress.h"
+
+namespace tenuto::servers {
+
+// What a choice of modes needs to know of the run.
+struct ModeChoiceSettings {
+  int32_t replicas = 1;
+  Duration apply{};    // of one update
+  Duration compute{};  // of an iteration of a replica that has not been heard of
+  int64_t micros = 1;  // of a replica's iteration
+  double kappa = kPlainKappa;
+  uint64_t seed = 0;
+};
+
+// Whether a run can have this mode. One that leaves groups, parents, shares or its window open is
+// formed from the replicas' times later.
+//
+// Errors: those of UpdateRule::make, except that the mode need not be formed
+Status check_wanted(const SyncMode& mode, int32_t replicas, int64_t micros);
+
+// The choice. It has no clock and no thread.
+class ModeChoice {
+ public:
+  // Without a chooser only a wish changes the mode.
+  ModeChoice(const ModeChoiceSettings& settings, std::unique_ptr<Chooser> chooser);
+
+  // A replica has ended an iteration.
+  //
+  // Errors: Invalid/Call  a replica that the run does not have; a time below 0; a share that is not
+  //         above 0
+  Status add(const MeasuredIteration& iteration);
+
+  // From the next choice on the run shall have this mode. None = the chooser decides again, and
+  // without one the mode stays.
+  //
+  // Errors: check_wanted's
+  Status want(const std::optional<SyncMode>& mode);
+
+  // The mode to change to, if it is time for a choice and it is another one than `current`. The
+  // first call begins the first second, so it has no answer.
+  //
+  // Units:  `now`: on one clock in all calls, never going back
+  // Errors: those of Chooser::choose and form
+  Result<std::optional<SyncChoice>> next(const SyncMode& current, Duration now);
+
+ private:
+  std::vector<std::vector<IterationTime>> samples(Duration now) const;
+  Result<SyncChoice> choose(const SyncMode& current, Duration now);
+
+  ModeChoiceSettings settings_;
+  std::unique_ptr<Chooser> chooser_;
+  std::vector<TimeSamples> samples_;  // of each replica
+  std::optional<SyncMode> wanted_;
+  std::optional<Duration> begun_;  // the first call of next()
+  Duration next_{};                // choice
+};
+
+}  // namespace tenuto::servers

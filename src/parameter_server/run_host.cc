@@ -1,0 +1,190 @@
+#include "parameter_server/run_host.h"
+
+#include <algorithm>
+#include <utility>
+#include <variant>
+
+#include "base/clock.h"
+#include "base/text.h"
+#include "parameter_server/account.h"
+#include "parameter_server/connect.h"
+
+namespace tenuto::servers {
+
+namespace {
+
+constexpr Duration kFirstCommand = std::chrono::seconds(60);
+constexpr Duration kConnectLimit = std::chrono::seconds(20);    // of one process
+constexpr Duration kLook = std::chrono::milliseconds(10);       // for commands
+constexpr Duration kIdleLook = std::chrono::milliseconds(100);  // when all is done
+constexpr Duration kNever = Duration::max();
+
+// The commands and the peers of one process.
+class HostLoop {
+ public:
+  HostLoop(PeerNet& net, HostLink& link, HostSettings settings)
+      : link_(link),
+        process_(net, settings.peers),
+        choice_(settings.choice, std::move(settings.chooser)),
+        settings_(std::move(settings)) {}
+
+  Status serve() {
+    while (!link_.has_ended()) {
+      if (const Status fault = turn(); !fault.ok()) return fault;
+    }
+    return ok();
+  }
+
+ private:
+  // Messages, then commands, then what has to be done by itself.
+  Status turn() {
+    if (!is_finished_) {
+      if (const Status fault = process_.wait(pause()); !fault.ok()) return fault;
+    }
+    for (const WorkerId lost : process_.take_lost()) {
+      if (const Status fault = link_.report(LostReport{lost}); !fault.ok()) return fault;
+    }
+    if (const Status fault = follow_commands(); !fault.ok()) return fault;
+    if (is_finished_) return ok();
+    if (const Status fault = train(); !fault.ok()) return fault;
+    if (const Status fault = choose(); !fault.ok()) return fault;
+    const bool is_done = process_.decider() == nullptr || process_.has_committed_all();
+    return finishes_ && is_done ? finish() : ok();
+  }
+
+  // Until the next moment at which something has to be done.
+  Duration pause() const { return std::clamp(due_ - monotonic_clock().now(), Duration{}, kLook); }
+
+  Status follow_commands() {
+    while (true) {
+      const auto command = link_.next(is_finished_ ? kIdleLook : Duration{});
+      if (!command.ok()) return command.error();
+      if (!command.value()) return ok();
+      const Status fault =
+          std::visit([this](const auto& one) { return take(one); }, *command.value());
+      if (!fault.ok()) return fault;
+    }
+  }
+
+  Status take(const ConnectCommand&) {
+    return invalid(cat("process ", settings_.process.number,
+                       " is connected: expected another command than to connect"));
+  }
+  Status take(const BeginCommand& command) {
+    run_begun_ = command.moment;
+    return ok();
+  }
+  Status take(const MembersCommand& command) {
+    if (const Status fault = process_.place(command.placed); !fault.ok()) return fault;
+    return link_.report(PlacedReport{command.placed.members.epoch});
+  }
+  Status take(const InstallCommand&) { return process_.install(); }
+  Status take(const LostCommand& command) {
+    process_.lose(command.process);
+    return ok();
+  }
+  Status take(const MeasuredCommand& command) { return choice_.add(command.iteration); }
+  Status take(const ModeCommand& command) { return choice_.want(command.mode); }
+  Status take(const StopCommand&) {
+    is_stopped_ = true;
+    due_ = kNever;
+    return link_.report(StoppedReport{});
+  }
+  Status take(const FinishCommand&) {
+    finishes_ = true;
+    return ok();
+  }
+
+  // Goes on with the work of the part that lives here.
+  Status train() {
+    if (is_stopped_ || settings_.trainer == nullptr) return ok();
+    PartTrainer& trainer = *settings_.trainer;
+    due_ = kNever;
+    for (const auto& [id, part] : process_.parts()) {
+      if (!part.is_ready()) continue;
+      const int64_t serial = part.work()->serial;
+      if (serial != serial_) {
+        const Status fault = trainer.begin(*part.work(), part.parameters(), run_begun_);
+        if (!fault.ok()) return fault;
+        serial_ = serial;
+      }
+      auto computed = trainer.advance(monotonic_clock().now());
+      if (!computed) {
+        due_ = trainer.due();
+        return ok();
+      }
+      const MeasuredReport measured{{settings_.process.replica, computed->time, computed->share}};
+      if (const Status fault = link_.report(measured); !fault.ok()) return fault;
+      return process_.offer(id, serial, std::move(computed->gradients));
+    }
+    return ok();
+  }
+
+  // Lets the choice of the mode decide, if the decider lives here.
+  Status choose() {
+    const Decider* decider = process_.decider();
+    if (finishes_ || decider == nullptr || !decider->is_ready()) return ok();
+    const auto choice = choice_.next(decider->record().mode, monotonic_clock().now());
+    if (!choice.ok()) return choice.error();
+    if (!choice.value()) return ok();
+    const SyncMode& mode = choice.value()->mode;
+    if (const Status fault = process_.change(mode); !fault.ok()) return fault;
+    return link_.report(ModeReport{mode});
+  }
+
+  Status finish() {
+    const Decider* decider = process_.decider();
+    if (decider != nullptr && settings_.peers.write_down) {
+      settings_.peers.write_down(to_text(decider->record()));
+    }
+    for (const auto& [id, keeper] : process_.keepers()) {
+      if (settings_.save) {
+        if (const Status fault = settings_.save(id, keeper); !fault.ok()) return fault;
+      }
+      const Status fault = link_.report(StateReport{id, keeper.version()});
+      if (!fault.ok()) return fault;
+    }
+    is_finished_ = true;
+    return link_.report(FinishedReport{});
+  }
+
+  HostLink& link_;
+  PeerProcess process_;
+  ModeChoice choice_;
+  HostSettings settings_;
+  Duration run_begun_{};
+  Duration due_ = kNever;  // when the iteration of the part goes on
+  int64_t serial_ = -1;    // of the work that the trainer has begun
+  bool is_stopped_ = false, finishes_ = false, is_finished_ = false;
+};
+
+// Connects to those that were started before.
+Status open(Transport& transport, Mailbox& mailbox, HostLink& link, WorkerId self) {
+  const Status told = link.report(ListeningReport{transport.address().text});
+  if (!told.ok()) return told;
+  const auto first = link.next(kFirstCommand);
+  if (!first.ok()) return first.error();
+  if (!first.value()) {
+    return Error{Code::Timeout, Reach::Call,
+                 cat("process ", self, " has got no command: expected one to connect")};
+  }
+  const auto* command = std::get_if<ConnectCommand>(&*first.value());
+  if (command == nullptr) {
+    return invalid(cat("process ", self, " expected a command to connect, found another one"));
+  }
+  return connect(transport, mailbox, command->processes, kConnectLimit);
+}
+
+}  // namespace
+
+Status run_host(Transport& transport, Mailbox& mailbox, HostLink& link, HostSettings settings) {
+  const WorkerId self = settings.process.number;
+  settings.peers.self = self;
+  if (const Status fault = open(transport, mailbox, link, self); !fault.ok()) return fault;
+  PeerNet net(transport, mailbox, self);
+  HostLoop loop(net, link, std::move(settings));
+  if (const Status fault = link.report(ConnectedReport{}); !fault.ok()) return fault;
+  return loop.serve();
+}
+
+}  // namespace tenuto::servers

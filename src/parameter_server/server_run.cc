@@ -1,0 +1,230 @@
+#include "parameter_server/server_run.h"
+
+#include <algorithm>
+#include <utility>
+#include <variant>
+
+#include "base/text.h"
+#include "transport/bytes.h"
+
+namespace tenuto::servers {
+
+namespace {
+
+Error broken(std::string sentence) { return {Code::Corrupt, Reach::Job, std::move(sentence)}; }
+
+bool is_part(const HostedProcess& one) { return one.process.kind == ProcessKind::Part; }
+
+}  // namespace
+
+ServerRun::ServerRun(Roster roster) : roster_(std::move(roster)) {}
+
+bool ServerRun::is_known(WorkerId process) const {
+  return process.value >= 0 && process.value < std::ssize(processes_);
+}
+
+template <class Is>
+bool ServerRun::all_living(Is is_so) const {
+  return std::all_of(processes_.begin(), processes_.end(),
+                     [&](const HostedProcess& one) { return !one.lives() || is_so(one); });
+}
+
+bool ServerRun::all_connected() const {
+  return all_living([](const HostedProcess& one) { return one.is_connected; });
+}
+
+void ServerRun::tell(WorkerId process, HostCommand command) {
+  if (at(process).lives()) commands_.push_back({process, std::move(command)});
+}
+
+std::vector<ServerRun::Task> ServerRun::take_commands() { return std::exchange(commands_, {}); }
+
+// ---- who is there ----------------------------------------------------------------------------
+
+WorkerId ServerRun::start(RunProcess process) {
+  process.number.value = static_cast<int32_t>(processes_.size());
+  processes_.emplace_back();
+  processes_.back().process = process;
+  connections_.add(process.number);
+  return process.number;
+}
+
+void ServerRun::connect_those_that_can() {
+  for (Connections::Task& task : connections_.take_tasks()) {
+    tell(task.process, std::move(task.command));
+  }
+}
+
+Status ServerRun::begin(Duration moment) {
+  if (begun_ || !all_connected()) {
+    return invalid("a run with server shards begins once, when all its processes are connected");
+  }
+  begun_ = moment;
+  for (HostedProcess& one : processes_) {
+    if (!one.lives()) continue;
+    if (const Status fault = roster_.join(one.process); !fault.ok()) return fault;
+    tell(one.process.number, BeginCommand{moment});
+  }
+  return announce();
+}
+
+Status ServerRun::join(HostedProcess& process) {
+  if (const Status fault = roster_.join(process.process); !fault.ok()) return fault;
+  tell(process.process.number, BeginCommand{*begun_});
+  return announce();
+}
+
+void ServerRun::give_up(WorkerId process) {
+  if (!is_known(process)) return;
+  at(process).is_given_up = true;
+  connections_.lose(process);
+}
+
+Status ServerRun::lose(WorkerId process) {
+  if (!is_known(process) || at(process).has_ended) return ok();
+  at(process).has_ended = true;
+  roster_.lose(process);
+  connections_.lose(process);
+  for (const HostedProcess& other : processes_) tell(other.process.number, LostCommand{process});
+  connect_those_that_can();
+  if (!begun_) return ok();
+  if (const Status fault = announce(); !fault.ok()) return fault;
+  install_if_placed();
+  go_on_ending();
+  return ok();
+}
+
+// ---- members ---------------------------------------------------------------------------------
+
+// Brings the members to all processes, if there are new ones.
+Status ServerRun::announce() {
+  const auto next = roster_.next();
+  if (!next.ok()) return next.error();
+  if (!next.value()) return ok();
+  for (const HostedProcess& one : processes_) {
+    if (one.is_connected) tell(one.process.number, MembersCommand{*next.value()});
+  }
+  return ok();
+}
+
+// The decider begins the newest epoch when all know its members.
+void ServerRun::install_if_placed() {
+  const int64_t epoch = newest().members.epoch;
+  const auto has_placed = [&](const HostedProcess& one) {
+    return !one.is_connected || one.placed == epoch;
+  };
+  if (is_installed() || !all_living(has_placed)) return;
+  tell(decider(), InstallCommand{});
+  // The decider may live in another process than before.
+  if (wanted_) tell(decider(), ModeCommand{wanted_});
+  installed_ = epoch;
+}
+
+// ---- what they say ---------------------------------------------------------------------------
+
+Status ServerRun::handle(WorkerId from, const HostReport& report) {
+  if (!is_known(from)) {
+    return broken(cat("process ", from, " was never started, and says something"));
+  }
+  return std::visit([&](const auto& one) { return take(at(from), one); }, report);
+}
+
+Status ServerRun::take(HostedProcess& from, const ListeningReport& report) {
+  connections_.set_address(from.process.number, report.address);
+  connect_those_that_can();
+  return ok();
+}
+
+Status ServerRun::take(HostedProcess& from, const ConnectedReport&) {
+  from.is_connected = true;
+  return begun_ ? join(from) : ok();
+}
+
+Status ServerRun::take(HostedProcess& from, const PlacedReport& report) {
+  from.placed = report.epoch;
+  install_if_placed();
+  return ok();
+}
+
+Status ServerRun::take(HostedProcess& from, const MeasuredReport& report) {
+  ++from.iterations;
+  if (installed_ > 0) tell(decider(), MeasuredCommand{report.iteration});
+  return ok();
+}
+
+Status ServerRun::take(HostedProcess&, const ModeReport&) {
+  ++changes_;
+  return ok();
+}
+
+Status ServerRun::take(HostedProcess& from, const StoppedReport&) {
+  from.has_stopped = true;
+  go_on_ending();
+  return ok();
+}
+
+Status ServerRun::take(HostedProcess&, const StateReport& report) {
+  states_[report.keeper] = report.version;
+  return ok();
+}
+
+Status ServerRun::take(HostedProcess& from, const FinishedReport&) {
+  from.has_finished = true;
+  go_on_ending();
+  return ok();
+}
+
+// At the end processes that have finished may leave.
+Status ServerRun::take(HostedProcess& from, const LostReport& report) {
+  const bool is_over = ending_ >= Ending::Finishes;
+  if (is_over || !is_known(report.process) || !at(report.process).lives()) return ok();
+  return broken(cat("process ", from.process.number, " has lost process ", report.process,
+                    ", which was not killed"));
+}
+
+Status ServerRun::take(HostedProcess& from, const FailedReport& report) {
+  if (from.is_given_up) return ok();
+  return broken(cat("process ", from.process.number, " says: ", printable(report.why)));
+}
+
+// ---- the mode, and the end -------------------------------------------------------------------
+
+void ServerRun::want(const std::optional<SyncMode>& mode) {
+  wanted_ = mode;
+  if (installed_ > 0) tell(decider(), ModeCommand{mode});
+}
+
+void ServerRun::stop() {
+  if (newest().members.epoch == 0 || ending_ != Ending::No) return;
+  ending_ = Ending::Stops;
+  for (const HostedProcess& one : processes_) {
+    if (is_part(one)) tell(one.process.number, StopCommand{});
+  }
+  go_on_ending();
+}
+
+void ServerRun::go_on_ending() {
+  if (ending_ == Ending::Stops &&
+      all_living([](const HostedProcess& one) { return !is_part(one) || one.has_stopped; })) {
+    ending_ = Ending::Decides;
+  }
+  if (ending_ == Ending::Decides) {
+    const WorkerId now = decider();
+    if (finishing_ != now) tell(now, FinishCommand{});
+    finishing_ = now;
+    if (at(now).has_finished) {
+      ending_ = Ending::Finishes;
+      for (const HostedProcess& one : processes_) {
+        if (!is_part(one) && one.process.number != now) {
+          tell(one.process.number, FinishCommand{});
+        }
+      }
+    }
+  }
+  if (ending_ == Ending::Finishes &&
+      all_living([](const HostedProcess& one) { return is_part(one) || one.has_finished; })) {
+    ending_ = Ending::Over;
+  }
+}
+
+}  // namespace tenuto::servers

@@ -1,0 +1,144 @@
+// A run with server shards as its host sees it: which processes there are, what each one is told,
+// and when.
+//
+// Idea:  the members of an epoch (parameter_server/roster.h) go to all processes. When all have
+//        placed them, the decider installs them. At the end replicas stop first; then the decider
+//        commits what it has decided; then nothing more comes to the keepers, and all others
+//        finish. What was measured goes to the process with the decider, which chooses the sync
+//        mode.
+// Right: tests/parameter_server/server_run_test.cc, and processes_test.py with real processes.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <vector>
+
+#include "base/result.h"
+#include "parameter_server/connect.h"
+#include "parameter_server/host_message.h"
+#include "parameter_server/roster.h"
+
+namespace tenuto::servers {
+
+// What the host knows of a process.
+struct HostedProcess {
+  RunProcess process;
+  bool is_connected = false;  // to all that it was told of
+  bool is_given_up = false;   // its messages and its end are no faults any more
+  bool has_ended = false;
+  bool has_stopped = false, has_finished = false;
+  int64_t placed = 0;      // the newest epoch that it has placed; 0 = none
+  int64_t iterations = 0;  // of its replica, as measured
+  // It counts as one that answers.
+  bool lives() const { return !is_given_up && !has_ended; }
+};
+
+// The automaton: what processes report in, commands out. It has no clock and no thread.
+//
+// After each input the caller sends take_commands(), in their order.
+class ServerRun {
+ public:
+  // A command for a process.
+  struct Task {
+    WorkerId process;
+    HostCommand command;
+  };
+
+  // The members of the run come from this roster, which has none yet.
+  explicit ServerRun(Roster roster);
+
+  // A process was started; its number is the next one, from 0, whatever is in `process`. If the run
+  // has begun, it joins as soon as it is connected.
+  WorkerId start(RunProcess process);
+
+  // The run begins with the processes that there are.
+  //
+  // Errors: Invalid/Call  not all_connected(), or a run that has begun; those of Roster
+  Status begin(Duration moment);
+
+  // A process has said this.
+  //
+  // Errors: Corrupt/Job  a process that was not given up says that it cannot go on; a process has
+  //                      lost another one that lives, before the end; a process that was never
+  //                      started
+  //         those of Roster
+  Status handle(WorkerId from, const HostReport& report);
+
+  // The process is about to be killed, or counts as dead: nothing more is sent to it.
+  void give_up(WorkerId process);
+
+  // The process has ended: all others are told, and the next members are made without it.
+  //
+  // Errors: those of Roster
+  Status lose(WorkerId process);
+
+  // The sync mode from now on, whichever process has the decider; none = that process chooses.
+  //
+  // Requires: a mode that check_wanted accepts (parameter_server/mode_choice.h)
+  void want(const std::optional<SyncMode>& mode);
+
+  // Begins the end: replicas stop, then the decider finishes, then all others. Before there are
+  // members it does nothing.
+  void stop();
+
+  // What is to be sent. Empty afterwards.
+  std::vector<Task> take_commands();
+
+  // All that live are connected.
+  bool all_connected() const;
+  // The decider has begun the newest epoch.
+  bool is_installed() const { return installed_ == roster_.newest().members.epoch; }
+  // The end: all replicas have stopped; the decider has committed everything; all others have
+  // written down what they have.
+  bool have_replicas_stopped() const { return ending_ > Ending::Stops; }
+  bool has_decider_finished() const { return ending_ > Ending::Decides; }
+  bool has_finished() const { return ending_ == Ending::Over; }
+
+  // All processes that were started, by number.
+  const std::vector<HostedProcess>& processes() const { return processes_; }
+  // Who belongs to the run, and where.
+  const PlacedMembers& newest() const { return roster_.newest(); }
+  // The version of each keeper at the end.
+  const std::map<PeerId, Version>& states() const { return states_; }
+  // How often the mode was changed.
+  int64_t changes() const { return changes_; }
+
+ private:
+  enum class Ending : uint8_t { No, Stops, Decides, Finishes, Over };
+
+  Status take(HostedProcess& from, const ListeningReport& report);
+  Status take(HostedProcess& from, const ConnectedReport& report);
+  Status take(HostedProcess& from, const PlacedReport& report);
+  Status take(HostedProcess& from, const MeasuredReport& report);
+  Status take(HostedProcess& from, const ModeReport& report);
+  Status take(HostedProcess& from, const StoppedReport& report);
+  Status take(HostedProcess& from, const StateReport& report);
+  Status take(HostedProcess& from, const FinishedReport& report);
+  Status take(HostedProcess& from, const LostReport& report);
+  Status take(HostedProcess& from, const FailedReport& report);
+  bool is_known(WorkerId process) const;
+  HostedProcess& at(WorkerId process) { return processes_[static_cast<size_t>(process.value)]; }
+  WorkerId decider() const { return newest().places.at(newest().members.decider); }
+  template <class Is>
+  bool all_living(Is is_so) const;
+  void tell(WorkerId process, HostCommand command);
+  void connect_those_that_can();
+  Status join(HostedProcess& process);
+  Status announce();
+  void install_if_placed();
+  void go_on_ending();
+
+  Roster roster_;
+  Connections connections_;
+  std::vector<HostedProcess> processes_;
+  std::optional<Duration> begun_;
+  std::optional<SyncMode> wanted_;
+  int64_t installed_ = 0, changes_ = 0;
+  Ending ending_ = Ending::No;
+  WorkerId finishing_;  // the process whose decider was told to finish
+  std::map<PeerId, Version> states_;
+  std::vector<Task> commands_;
+};
+
+}  // namespace tenuto::servers

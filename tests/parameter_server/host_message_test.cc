@@ -1,0 +1,191 @@
+// The commands and reports of a run's host as bytes: each kind comes back, and damaged bytes are
+// refused.
+#include "parameter_server/host_message.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstddef>
+#include <functional>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "base/text.h"
+#include "parameter_server/message_bytes.h"
+#include "transport/bytes.h"
+
+namespace tenuto::servers {
+namespace {
+
+using ByteList = std::vector<std::byte>;
+
+PlacedMembers two_servers() {
+  PlacedMembers placed;
+  placed.members = {3, {4}, {{{{0}, 0, 10}, {{0}, {1}}}, {{{0}, 10, 12}, {{2}}}}, {{{3}}, {}}};
+  placed.places = {{{0}, {0}}, {{1}, {1}}, {{2}, {1}}, {{3}, {5}}, {{4}, {2}}};
+  return placed;
+}
+
+MeasuredIteration measured() {
+  return {{2}, {std::chrono::milliseconds(30), std::chrono::milliseconds(7)}, 0.75};
+}
+
+SyncMode grace() {
+  SyncMode mode;
+  mode.kind = SyncKind::Grace;
+  mode.count = 2;
+  mode.window = std::chrono::milliseconds(12);
+  return mode;
+}
+
+// One command of each kind, and some without contents.
+std::vector<HostCommand> all_commands() {
+  return {ConnectCommand{},
+          ConnectCommand{{{{0}, "127.0.0.1:4000"}, {{3}, ""}}},
+          BeginCommand{std::chrono::seconds(9)},
+          MembersCommand{two_servers()},
+          InstallCommand{},
+          LostCommand{{3}},
+          MeasuredCommand{measured()},
+          ModeCommand{},
+          ModeCommand{grace()},
+          StopCommand{},
+          FinishCommand{}};
+}
+
+// One report of each kind.
+std::vector<HostReport> all_reports() {
+  return {ListeningReport{"127.0.0.1:4001"},
+          ConnectedReport{},
+          PlacedReport{7},
+          MeasuredReport{measured()},
+          ModeReport{grace()},
+          StoppedReport{},
+          StateReport{{2}, {41}},
+          FinishedReport{},
+          LostReport{{1}},
+          FailedReport{"the disk is full"}};
+}
+
+// The bytes are refused in a sentence that has this part.
+template <class Value>
+void expect_refused(const Result<Value>& result, const std::string& part = "expected") {
+  ASSERT_FALSE(result.ok());
+  EXPECT_EQ(result.error().code, Code::Corrupt);
+  EXPECT_EQ(result.error().reach, Reach::Worker);
+  EXPECT_EQ(result.error().message.find("a message of server shards is damaged: "), 0u);
+  EXPECT_NE(result.error().message.find(part), std::string::npos) << result.error().message;
+}
+
+// Every cut of the bytes and every longer list of bytes is refused.
+template <class Value>
+void expect_only_whole(const ByteList& whole,
+                       const std::function<Result<Value>(const ByteList&)>& read) {
+  for (size_t size = 0; size < whole.size(); ++size) {
+    expect_refused(read({whole.begin(), whole.begin() + static_cast<ptrdiff_t>(size)}));
+  }
+  ByteList longer = whole;
+  longer.push_back({});
+  expect_refused(read(longer), "expected the end at byte");
+}
+
+TEST(HostMessage, EveryCommandComesBack) {
+  std::vector<bool> seen(std::variant_size_v<HostCommand>);
+  for (const HostCommand& command : all_commands()) {
+    SCOPED_TRACE(cat("command ", command.index()));
+    const ByteList bytes = encode_command(command);
+    const auto back = decode_command(bytes);
+    ASSERT_TRUE(back.ok()) << back.error().message;
+    EXPECT_EQ(back.value().index(), command.index());
+    EXPECT_EQ(encode_command(back.value()), bytes);
+    seen[command.index()] = true;
+  }
+  EXPECT_EQ(std::count(seen.begin(), seen.end(), false), 0);
+}
+
+TEST(HostMessage, EveryReportComesBack) {
+  std::vector<bool> seen(std::variant_size_v<HostReport>);
+  for (const HostReport& report : all_reports()) {
+    SCOPED_TRACE(cat("report ", report.index()));
+    const ByteList bytes = encode_report(report);
+    const auto back = decode_report(bytes);
+    ASSERT_TRUE(back.ok()) << back.error().message;
+    EXPECT_EQ(back.value().index(), report.index());
+    EXPECT_EQ(encode_report(back.value()), bytes);
+    seen[report.index()] = true;
+  }
+  EXPECT_EQ(std::count(seen.begin(), seen.end(), false), 0);
+}
+
+TEST(HostMessage, NothingIsLeftOut) {
+  const auto connecting =
+      decode_command(encode_command(ConnectCommand{{{{0}, "one:1"}, {{3}, "two:2"}}}));
+  ASSERT_TRUE(connecting.ok());
+  const std::vector<ProcessAddress> expected = {{{0}, "one:1"}, {{3}, "two:2"}};
+  EXPECT_EQ(std::get<ConnectCommand>(connecting.value()).processes, expected);
+  const auto members = decode_command(encode_command(MembersCommand{two_servers()}));
+  ASSERT_TRUE(members.ok());
+  EXPECT_EQ(std::get<MembersCommand>(members.value()).placed, two_servers());
+  const auto report = decode_report(encode_report(MeasuredReport{measured()}));
+  ASSERT_TRUE(report.ok());
+  const MeasuredIteration& iteration = std::get<MeasuredReport>(report.value()).iteration;
+  EXPECT_EQ(iteration.replica, measured().replica);
+  EXPECT_EQ(iteration.time.compute, measured().time.compute);
+  EXPECT_EQ(iteration.time.transfer, measured().time.transfer);
+  EXPECT_EQ(iteration.share, measured().share);
+  const auto mode = decode_command(encode_command(ModeCommand{grace()}));
+  ASSERT_TRUE(mode.ok());
+  EXPECT_EQ(std::get<ModeCommand>(mode.value()).mode, grace());
+  const auto failed = decode_report(encode_report(FailedReport{"the disk is full"}));
+  ASSERT_TRUE(failed.ok());
+  EXPECT_EQ(std::get<FailedReport>(failed.value()).why, "the disk is full");
+}
+
+TEST(HostMessage, TornBytesAreRefused) {
+  for (const HostCommand& command : all_commands()) {
+    SCOPED_TRACE(cat("command ", command.index()));
+    expect_only_whole<HostCommand>(encode_command(command),
+                                   [](const ByteList& bytes) { return decode_command(bytes); });
+  }
+  for (const HostReport& report : all_reports()) {
+    SCOPED_TRACE(cat("report ", report.index()));
+    expect_only_whole<HostReport>(encode_report(report),
+                                  [](const ByteList& bytes) { return decode_report(bytes); });
+  }
+}
+
+TEST(HostMessage, RefusalsSayWhatWasExpected) {
+  expect_refused(decode_command(ByteList{std::byte{9}}), "expected a kind of message from 0 to 8");
+  expect_refused(decode_report(ByteList{std::byte{10}}), "expected a kind of message from 0 to 9");
+  // The length of the address stands behind the kind.
+  ByteList listening = encode_report(ListeningReport{"host:1"});
+  listening[1] = std::byte{7};
+  expect_refused(decode_report(listening), "expected a text of at most 6 bytes at byte 1");
+  // The last two places are 4 bytes of a peer and 4 of its process each.
+  ByteList members = encode_command(MembersCommand{two_servers()});
+  std::swap_ranges(members.end() - 16, members.end() - 8, members.end() - 8);
+  expect_refused(decode_command(members), "expected items in rising order");
+}
+
+TEST(HostMessage, ALongSentenceIsCut) {
+  const auto report = decode_report(encode_report(FailedReport{std::string(5000, 'x')}));
+  ASSERT_TRUE(report.ok()) << report.error().message;
+  EXPECT_EQ(std::get<FailedReport>(report.value()).why, std::string(kFrameText, 'x'));
+}
+
+// They have the right form, and are still refused by whoever places them.
+TEST(HostMessage, MembersWithoutAPlaceAreRefused) {
+  EXPECT_TRUE(check(two_servers()).ok());
+  PlacedMembers placed = two_servers();
+  placed.places.erase(PeerId{2});
+  const Status missing = check(placed);
+  ASSERT_FALSE(missing.ok());
+  EXPECT_EQ(missing.error().message,
+            "the members of epoch 3: expected a process in which peer 2 lives, found none");
+  placed.places[PeerId{2}] = {};
+  EXPECT_FALSE(check(placed).ok());
+}
+
+}  // namespace
+}  // namespace tenuto::servers

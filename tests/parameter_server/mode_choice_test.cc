@@ -1,0 +1,190 @@
+// The mode that shall be in force: chosen from scripted iterations by the second, or wanted.
+#include "parameter_server/mode_choice.h"
+
+#include <gtest/gtest.h>
+
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "base/text.h"
+
+namespace tenuto::servers {
+namespace {
+
+Duration at(double seconds) { return from_milliseconds(1000 * seconds); }
+
+SyncMode mode_of(const std::string& text) { return sync_mode_from_text(text).value(); }
+
+// Answers with the mode that it was told, and keeps what it was asked.
+class ScriptedChooser : public Chooser {
+ public:
+  struct Script {
+    SyncMode answer;
+    std::vector<ChooseInput> asked;
+    bool fails = false;
+  };
+  explicit ScriptedChooser(Script& script) : script_(script) {}
+
+  SyncMode first(std::span<const IterationTime>) const override { return {}; }
+  Result<SyncChoice> choose(const ChooseInput& input) override {
+    script_.asked.push_back(input);
+    if (script_.fails) return invalid("the chooser fails");
+    return SyncChoice{script_.answer, "told so", {}};
+  }
+
+ private:
+  Script& script_;
+};
+
+ModeChoiceSettings four_replicas() {
+  ModeChoiceSettings settings;
+  settings.replicas = 4;
+  settings.apply = std::chrono::milliseconds(3);
+  settings.compute = std::chrono::milliseconds(100);
+  settings.micros = 8;
+  settings.kappa = 0.5;
+  settings.seed = 11;
+  return settings;
+}
+
+// The mode to change to, as text; empty = none.
+std::string next_of(ModeChoice& choice, const SyncMode& current, Duration now) {
+  const auto next = choice.next(current, now);
+  EXPECT_TRUE(next.ok()) << (next.ok() ? "" : next.error().message);
+  if (!next.ok() || !next.value()) return "";
+  EXPECT_FALSE(next.value()->reason.empty());
+  return to_text(next.value()->mode);
+}
+
+MeasuredIteration iteration_of(int32_t replica, double milliseconds, double share = 1) {
+  return {{replica}, {from_milliseconds(milliseconds), std::chrono::milliseconds(1)}, share};
+}
+
+TEST(ModeChoice, ItIsAskedOnceASecond) {
+  ScriptedChooser::Script script;
+  ModeChoice choice(four_replicas(), std::make_unique<ScriptedChooser>(script));
+  script.answer = mode_of("asynchronous");
+  // The first call, at whatever moment, begins the first second.
+  EXPECT_EQ(next_of(choice, {}, at(50)), "");
+  EXPECT_EQ(next_of(choice, {}, at(50.9)), "");
+  EXPECT_EQ(script.asked.size(), 0u);
+  EXPECT_EQ(next_of(choice, {}, at(51)), "asynchronous");
+  EXPECT_EQ(script.asked.size(), 1u);
+  EXPECT_EQ(next_of(choice, script.answer, at(51.5)), "");
+  EXPECT_EQ(script.asked.size(), 1u);
+  // The mode stays.
+  EXPECT_EQ(next_of(choice, script.answer, at(52.5)), "");
+  EXPECT_EQ(script.asked.size(), 2u);
+  // The next second begins with the choice before.
+  EXPECT_EQ(next_of(choice, script.answer, at(53.4)), "");
+  EXPECT_EQ(script.asked.size(), 2u);
+  EXPECT_EQ(next_of(choice, script.answer, at(53.5)), "");
+  EXPECT_EQ(script.asked.size(), 3u);
+}
+
+TEST(ModeChoice, ItGetsWhatWasMeasured) {
+  ScriptedChooser::Script script;
+  ModeChoice choice(four_replicas(), std::make_unique<ScriptedChooser>(script));
+  EXPECT_EQ(next_of(choice, {}, at(0)), "");
+  ASSERT_TRUE(choice.add(iteration_of(0, 20)).ok());
+  ASSERT_TRUE(choice.add(iteration_of(0, 10, 0.5)).ok());
+  ASSERT_TRUE(choice.add(iteration_of(3, 40)).ok());
+  EXPECT_EQ(next_of(choice, mode_of("x:2"), at(2)), "synchronous");
+  ASSERT_EQ(script.asked.size(), 1u);
+  const ChooseInput& input = script.asked.front();
+  EXPECT_EQ(input.apply, four_replicas().apply);
+  EXPECT_EQ(input.micros, 8);
+  EXPECT_EQ(input.kappa, 0.5);
+  EXPECT_EQ(input.seed, 11u);
+  EXPECT_EQ(input.current, mode_of("x:2"));
+  ASSERT_EQ(input.samples.size(), 4u);
+  // Half of an iteration in 10 ms is a whole one in 20 ms.
+  ASSERT_EQ(input.samples[0].size(), 2u);
+  EXPECT_EQ(input.samples[0][0].compute, std::chrono::milliseconds(20));
+  EXPECT_EQ(input.samples[0][1].compute, std::chrono::milliseconds(20));
+  ASSERT_EQ(input.samples[3].size(), 1u);
+  EXPECT_EQ(input.samples[3][0].compute, std::chrono::milliseconds(40));
+  // The others have been in their first iteration for two seconds.
+  const IterationTime guess = guess_from(at(2), std::chrono::milliseconds(100));
+  for (const size_t replica : {size_t{1}, size_t{2}}) {
+    ASSERT_EQ(input.samples[replica].size(), 1u);
+    EXPECT_EQ(input.samples[replica][0].compute, guess.compute);
+    EXPECT_EQ(input.samples[replica][0].transfer, guess.transfer);
+  }
+}
+
+TEST(ModeChoice, AWishTakesTheSameWay) {
+  ScriptedChooser::Script script;
+  script.answer = mode_of("asynchronous");
+  ModeChoice choice(four_replicas(), std::make_unique<ScriptedChooser>(script));
+  EXPECT_EQ(next_of(choice, {}, at(0)), "");
+  ASSERT_TRUE(choice.want(mode_of("x:2")).ok());
+  EXPECT_EQ(next_of(choice, {}, at(0.5)), "");
+  EXPECT_EQ(next_of(choice, {}, at(1)), "x:2");
+  EXPECT_EQ(next_of(choice, mode_of("x:2"), at(2)), "");
+  EXPECT_EQ(script.asked.size(), 0u) << "nobody has to choose";
+  ASSERT_TRUE(choice.want({}).ok());
+  EXPECT_EQ(next_of(choice, mode_of("x:2"), at(3)), "asynchronous");
+}
+
+TEST(ModeChoice, AWantedModeIsFormedOnce) {
+  ModeChoice choice(four_replicas(), nullptr);
+  EXPECT_EQ(next_of(choice, {}, at(0)), "");
+  for (int32_t replica = 0; replica < 4; ++replica) {
+    ASSERT_TRUE(choice.add(iteration_of(replica, replica < 2 ? 20 : 80)).ok());
+  }
+  ASSERT_TRUE(choice.want(mode_of("groups")).ok());
+  const std::string formed = next_of(choice, {}, at(1));
+  EXPECT_EQ(formed, "groups:0,1/2,3");
+  for (int i = 0; i < 24; ++i) ASSERT_TRUE(choice.add(iteration_of(1, 80)).ok());
+  EXPECT_EQ(next_of(choice, mode_of(formed), at(2)), "") << "other times make no other groups";
+}
+
+TEST(ModeChoice, WithoutAChooserTheModeStays) {
+  ModeChoice choice(four_replicas(), nullptr);
+  for (int second = 0; second < 5; ++second) {
+    EXPECT_EQ(next_of(choice, mode_of("x:3"), at(second)), "");
+  }
+}
+
+TEST(ModeChoice, TheLookAheadLeavesASlowReplicaBehind) {
+  ModeChoiceSettings settings = four_replicas();
+  settings.kappa = kPlainKappa;
+  ModeChoice choice(settings, look_ahead_chooser());
+  EXPECT_EQ(next_of(choice, {}, at(0)), "");
+  for (int i = 0; i < 10; ++i) {
+    for (int32_t replica = 0; replica < 4; ++replica) {
+      ASSERT_TRUE(choice.add(iteration_of(replica, replica == 3 ? 1000 : 50)).ok());
+    }
+  }
+  const std::string chosen = next_of(choice, {}, at(1));
+  EXPECT_NE(chosen, "");
+  EXPECT_NE(chosen, "synchronous");
+}
+
+TEST(ModeChoice, WhatCannotBeIsRefused) {
+  ScriptedChooser::Script script;
+  ModeChoice choice(four_replicas(), std::make_unique<ScriptedChooser>(script));
+  for (const MeasuredIteration& wrong :
+       {iteration_of(-1, 10), iteration_of(4, 10), iteration_of(0, -1), iteration_of(0, 10, 0)}) {
+    const Status added = choice.add(wrong);
+    ASSERT_FALSE(added.ok());
+    EXPECT_EQ(added.error().code, Code::Invalid);
+  }
+  EXPECT_FALSE(choice.want(mode_of("x:5")).ok());
+  EXPECT_FALSE(choice.want(mode_of("rebalanced:8,8,8,9")).ok());
+  EXPECT_TRUE(choice.want(mode_of("rebalanced:8,8,7,9")).ok());
+  ASSERT_TRUE(choice.want({}).ok());
+  script.fails = true;
+  EXPECT_TRUE(choice.next({}, at(0)).ok());
+  const auto next = choice.next({}, at(1));
+  ASSERT_FALSE(next.ok());
+  EXPECT_EQ(next.error().message, "the chooser fails");
+}
+
+}  // namespace
+}  // namespace tenuto::servers

@@ -1,0 +1,189 @@
+// A process with all peers of a small run in it, from its first command to its last one.
+#include "parameter_server/run_host.h"
+
+#include <gtest/gtest.h>
+
+#include <cstddef>
+#include <deque>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <utility>
+#include <variant>
+#include <vector>
+
+#include "base/text.h"
+#include "transport/memory.h"
+
+namespace tenuto::servers {
+namespace {
+
+constexpr PeerId kDecider{0}, kKeeper{1}, kPart{2};
+constexpr int64_t kElements = 5;
+constexpr size_t kMostReports = 100'000;
+
+Payload zeros(int64_t elements) {
+  return std::make_shared<const std::vector<std::byte>>(
+      static_cast<size_t>(elements * kElementBytes));
+}
+
+// Parameters that only count their updates.
+class CountingStore : public ParameterStore {
+ public:
+  explicit CountingStore(int64_t& updates) : updates_(updates) {}
+  void apply(const DecidedUpdate&, std::span<const Payload>) override { ++updates_; }
+  Payload parameters() const override { return zeros(kElements); }
+  Payload save() const override { return zeros(kElements); }
+  Status load(const Payload&) override { return ok(); }
+
+ private:
+  int64_t& updates_;
+};
+
+// Has its gradient at the second look.
+class CountingTrainer : public PartTrainer {
+ public:
+  Status begin(const Work& work, const std::vector<Payload>& parameters,
+               Duration run_begun) override {
+    EXPECT_GT(work.serial, last_serial_);
+    last_serial_ = work.serial;
+    EXPECT_EQ(parameters.size(), 1u);
+    EXPECT_EQ(run_begun, std::chrono::seconds(3));
+    looks_ = 0;
+    return ok();
+  }
+  std::optional<ComputedIteration> advance(Duration now) override {
+    looked_ = now;
+    if (++looks_ < 2) return {};
+    return ComputedIteration{{zeros(kElements)}, {Duration{5}, Duration{2}}, 1};
+  }
+  Duration due() const override { return looked_; }
+
+ private:
+  int64_t last_serial_ = -1;
+  int looks_ = 0;
+  Duration looked_{};
+};
+
+// The host of the run: answers each report at once, and ends the run after some iterations.
+class ScriptedHost : public HostLink {
+ public:
+  Result<std::optional<HostCommand>> next(Duration) override {
+    if (commands_.empty()) return std::optional<HostCommand>();
+    HostCommand command = std::move(commands_.front());
+    commands_.pop_front();
+    return std::optional(std::move(command));
+  }
+  bool has_ended() const override { return has_ended_; }
+  Status report(const HostReport& report) override {
+    reports.push_back(report);
+    if (std::holds_alternative<ListeningReport>(report)) commands_.push_back(first);
+    if (std::holds_alternative<ConnectedReport>(report)) {
+      commands_.push_back(BeginCommand{std::chrono::seconds(3)});
+      commands_.push_back(MembersCommand{members()});
+    }
+    if (std::holds_alternative<PlacedReport>(report)) commands_.push_back(InstallCommand{});
+    if (std::holds_alternative<MeasuredReport>(report) && ++iterations == 4) {
+      commands_.push_back(StopCommand{});
+    }
+    if (std::holds_alternative<StoppedReport>(report)) commands_.push_back(FinishCommand{});
+    if (std::holds_alternative<FinishedReport>(report)) has_ended_ = true;
+    if (reports.size() > kMostReports) return invalid("the run does not end");
+    return ok();
+  }
+
+  HostCommand first = ConnectCommand{};
+  std::vector<HostReport> reports;
+  int iterations = 0;
+
+ private:
+  static PlacedMembers members() {
+    PlacedMembers placed;
+    placed.members.epoch = 1;
+    placed.members.decider = kDecider;
+    placed.members.ranges.push_back({{{0}, 0, kElements}, {kKeeper}});
+    placed.members.replicas.push_back({kPart});
+    for (const PeerId peer : {kDecider, kKeeper, kPart}) placed.places[peer] = WorkerId{0};
+    return placed;
+  }
+
+  std::deque<HostCommand> commands_;
+  bool has_ended_ = false;
+};
+
+// A process over the transport within a process.
+struct HostedRun {
+  HostedRun() {
+    Hello hello;
+    hello.self = {0};
+    transport = make_memory_transport(network, hello, mailbox);
+  }
+
+  Status run() {
+    HostSettings settings;
+    settings.process.number = {0};
+    settings.process.replica = {0};
+    settings.peers.make_store = [this](const ElementRange&) {
+      return std::make_unique<CountingStore>(updates);
+    };
+    settings.peers.decider.micros = 2;
+    settings.peers.decider.record = first_record({}, 1);
+    settings.peers.write_down = [this](const std::string& line) { lines.push_back(line); };
+    settings.choice.replicas = 1;
+    settings.trainer = &trainer;
+    settings.save = [this](PeerId id, const ServerShard&) {
+      saved.push_back(id);
+      return ok();
+    };
+    return run_host(*transport, mailbox, host, std::move(settings));
+  }
+
+  MemoryNetwork network;
+  QueueMailbox mailbox;
+  std::unique_ptr<Transport> transport;
+  ScriptedHost host;
+  CountingTrainer trainer;
+  int64_t updates = 0;
+  std::vector<std::string> lines;
+  std::vector<PeerId> saved;
+};
+
+TEST(RunHost, AProcessTrainsUntilItIsStopped) {
+  HostedRun hosted;
+  const Status ran = hosted.run();
+  ASSERT_TRUE(ran.ok()) << ran.error().message;
+  EXPECT_EQ(hosted.host.iterations, 4);
+  // What the last offer makes may come after the end.
+  EXPECT_GE(hosted.updates, 3);
+  EXPECT_LE(hosted.updates, 4);
+  EXPECT_EQ(hosted.saved, std::vector<PeerId>{kKeeper});
+  // A line for each update, one when the decider begins, and its last record.
+  EXPECT_EQ(std::ssize(hosted.lines), hosted.updates + 2);
+  const std::vector<HostReport>& reports = hosted.host.reports;
+  ASSERT_EQ(reports.size(), 10u);
+  EXPECT_FALSE(std::get<ListeningReport>(reports[0]).address.empty());
+  EXPECT_TRUE(std::holds_alternative<ConnectedReport>(reports[1]));
+  EXPECT_EQ(std::get<PlacedReport>(reports[2]).epoch, 1);
+  for (size_t i = 3; i < 7; ++i) {
+    const MeasuredIteration& iteration = std::get<MeasuredReport>(reports[i]).iteration;
+    EXPECT_EQ(iteration.replica, ReplicaId{0});
+    EXPECT_EQ(iteration.time.compute, Duration{5});
+    EXPECT_EQ(iteration.time.transfer, Duration{2});
+  }
+  EXPECT_TRUE(std::holds_alternative<StoppedReport>(reports[7]));
+  EXPECT_EQ(std::get<StateReport>(reports[8]).keeper, kKeeper);
+  EXPECT_EQ(std::get<StateReport>(reports[8]).version, Version{hosted.updates});
+  EXPECT_TRUE(std::holds_alternative<FinishedReport>(reports[9]));
+}
+
+TEST(RunHost, TheFirstCommandIsToConnect) {
+  HostedRun hosted;
+  hosted.host.first = StopCommand{};
+  const Status ran = hosted.run();
+  ASSERT_FALSE(ran.ok());
+  EXPECT_EQ(ran.error().message, "process 0 expected a command to connect, found another one");
+}
+
+}  // namespace
+}  // namespace tenuto::servers

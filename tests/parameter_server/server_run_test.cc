@@ -1,0 +1,253 @@
+// What the host of a run tells its processes, and when: two servers, a decider and two replicas.
+#include "parameter_server/server_run.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <deque>
+#include <string>
+#include <utility>
+#include <variant>
+#include <vector>
+
+#include "base/text.h"
+
+namespace tenuto::servers {
+namespace {
+
+constexpr int32_t kDecider = 2;
+
+const char* name_of(const HostCommand& command) {
+  const char* names[] = {"connect",  "begin", "members", "install", "lost",
+                         "measured", "mode",  "stop",    "finish"};
+  return names[command.index()];
+}
+
+Roster two_replicas() { return Roster::make({{{{0}, 0, 6}, {{0}, 6, 10}}, 2}).value(); }
+
+// A run whose processes answer only when the test lets them.
+class PlayedRun {
+ public:
+  PlayedRun() {
+    start({{}, ProcessKind::Server, {}, {}});
+    start({{}, ProcessKind::Server, {}, {}});
+    start({{}, ProcessKind::Decider, {}, {}});
+    start({{}, ProcessKind::Part, {0}, {0}});
+    start({{}, ProcessKind::Part, {1}, {0}});
+  }
+
+  void start(const RunProcess& process) {
+    const WorkerId number = run.start(process);
+    EXPECT_TRUE(say(number.value, ListeningReport{cat("host:", number)}).ok());
+  }
+
+  Status say(int32_t process, const HostReport& report) {
+    const Status handled = run.handle({process}, report);
+    collect();
+    return handled;
+  }
+
+  // Commands that were given since the last call: "2 install".
+  std::vector<std::string> take_texts() {
+    std::vector<std::string> texts;
+    for (const ServerRun::Task& task : std::exchange(given_, {})) {
+      texts.push_back(cat(task.process, " ", name_of(task.command)));
+    }
+    return texts;
+  }
+
+  // Processes answer until nothing more is said. Counts the commands of this name.
+  int count_while_answering(const std::string& name) {
+    int count = 0;
+    collect();
+    while (!unanswered_.empty()) {
+      const ServerRun::Task task = std::move(unanswered_.front());
+      unanswered_.pop_front();
+      count += name_of(task.command) == name ? 1 : 0;
+      answer(task);
+    }
+    return count;
+  }
+
+  // All are connected, and have the first members.
+  void begin() {
+    count_while_answering("");
+    EXPECT_TRUE(run.all_connected());
+    EXPECT_TRUE(run.begin(std::chrono::seconds(5)).ok());
+    count_while_answering("");
+    EXPECT_TRUE(run.is_installed());
+    EXPECT_EQ(run.newest().members.epoch, 1);
+    take_texts();
+  }
+
+  void collect() {
+    for (ServerRun::Task& task : run.take_commands()) {
+      given_.push_back(task);
+      unanswered_.push_back(std::move(task));
+    }
+  }
+
+  ServerRun run{two_replicas()};
+
+ private:
+  void answer(const ServerRun::Task& task) {
+    const int32_t self = task.process.value;
+    Status said = ok();
+    if (std::holds_alternative<ConnectCommand>(task.command)) said = say(self, ConnectedReport{});
+    if (const auto* members = std::get_if<MembersCommand>(&task.command)) {
+      said = say(self, PlacedReport{members->placed.members.epoch});
+    }
+    if (std::holds_alternative<StopCommand>(task.command)) said = say(self, StoppedReport{});
+    if (std::holds_alternative<FinishCommand>(task.command)) said = say(self, FinishedReport{});
+    EXPECT_TRUE(said.ok()) << (said.ok() ? "" : said.error().message);
+  }
+
+  std::vector<ServerRun::Task> given_;
+  std::deque<ServerRun::Task> unanswered_;
+};
+
+using Texts = std::vector<std::string>;
+
+TEST(ServerRun, TheDeciderBeginsWhenAllHaveTheMembers) {
+  PlayedRun played;
+  ServerRun& run = played.run;
+  EXPECT_FALSE(run.begin({}).ok()) << "nobody is connected";
+  EXPECT_EQ(played.take_texts(),
+            (Texts{"0 connect", "1 connect", "2 connect", "3 connect", "4 connect"}));
+  for (int32_t i = 0; i < 5; ++i) {
+    EXPECT_FALSE(run.all_connected());
+    ASSERT_TRUE(played.say(i, ConnectedReport{}).ok());
+  }
+  ASSERT_TRUE(run.begin(std::chrono::seconds(5)).ok());
+  EXPECT_FALSE(run.begin(std::chrono::seconds(6)).ok()) << "it has begun";
+  played.collect();
+  EXPECT_EQ(played.take_texts(),
+            (Texts{"0 begin", "1 begin", "2 begin", "3 begin", "4 begin", "0 members", "1 members",
+                   "2 members", "3 members", "4 members"}));
+  for (int32_t i = 0; i < 5; ++i) {
+    EXPECT_EQ(played.take_texts(), Texts{});
+    EXPECT_FALSE(run.is_installed());
+    ASSERT_TRUE(played.say(i, PlacedReport{1}).ok());
+  }
+  EXPECT_EQ(played.take_texts(), Texts{"2 install"});
+  EXPECT_TRUE(run.is_installed());
+}
+
+TEST(ServerRun, TheProcessWithTheDeciderHearsWhatWasMeasured) {
+  PlayedRun played;
+  played.begin();
+  const MeasuredIteration iteration{{1}, {std::chrono::milliseconds(4), Duration{}}, 1};
+  ASSERT_TRUE(played.say(4, MeasuredReport{iteration}).ok());
+  EXPECT_EQ(played.take_texts(), Texts{"2 measured"});
+  EXPECT_EQ(played.run.processes()[4].iterations, 1);
+  ASSERT_TRUE(played.say(kDecider, ModeReport{}).ok());
+  EXPECT_EQ(played.run.changes(), 1);
+}
+
+TEST(ServerRun, AnotherProcessDecidesAfterTheLossOfTheDecider) {
+  PlayedRun played;
+  ServerRun& run = played.run;
+  played.begin();
+  SyncMode mode;
+  mode.kind = SyncKind::Asynchronous;
+  run.want(mode);
+  played.collect();
+  EXPECT_EQ(played.take_texts(), Texts{"2 mode"});
+  run.give_up({kDecider});
+  ASSERT_TRUE(run.lose({kDecider}).ok());
+  played.collect();
+  EXPECT_EQ(played.take_texts(), (Texts{"0 lost", "1 lost", "3 lost", "4 lost", "0 members",
+                                        "1 members", "3 members", "4 members"}));
+  EXPECT_FALSE(run.is_installed());
+  played.count_while_answering("");
+  EXPECT_TRUE(run.is_installed());
+  const WorkerId now = run.newest().places.at(run.newest().members.decider);
+  EXPECT_EQ(run.processes()[static_cast<size_t>(now.value)].process.kind, ProcessKind::Server);
+  EXPECT_EQ(played.take_texts(), (Texts{cat(now, " install"), cat(now, " mode")}));
+  // One that takes its place joins as soon as it is connected, and changes no members.
+  played.start({{}, ProcessKind::Decider, {}, {}});
+  EXPECT_EQ(played.count_while_answering("begin"), 1);
+  EXPECT_EQ(run.newest().members.epoch, 2);
+}
+
+TEST(ServerRun, AReplicaComesBack) {
+  PlayedRun played;
+  ServerRun& run = played.run;
+  played.begin();
+  run.give_up({4});
+  ASSERT_TRUE(run.lose({4}).ok());
+  played.count_while_answering("");
+  EXPECT_TRUE(run.newest().members.replicas[1].empty());
+  played.take_texts();
+  played.start({{}, ProcessKind::Part, {1}, {0}});
+  EXPECT_EQ(played.take_texts(), Texts{"5 connect"});
+  EXPECT_EQ(played.count_while_answering("members"), 5);
+  EXPECT_TRUE(run.is_installed());
+  EXPECT_EQ(run.newest().members.epoch, 3);
+  EXPECT_EQ(run.newest().members.replicas[1].size(), 1u);
+}
+
+TEST(ServerRun, ReplicasStopThenTheDeciderFinishesThenTheOthers) {
+  PlayedRun played;
+  ServerRun& run = played.run;
+  played.begin();
+  run.stop();
+  played.collect();
+  EXPECT_EQ(played.take_texts(), (Texts{"3 stop", "4 stop"}));
+  ASSERT_TRUE(played.say(3, StoppedReport{}).ok());
+  EXPECT_EQ(played.take_texts(), Texts{});
+  EXPECT_FALSE(run.have_replicas_stopped());
+  ASSERT_TRUE(played.say(4, StoppedReport{}).ok());
+  EXPECT_EQ(played.take_texts(), Texts{"2 finish"});
+  EXPECT_TRUE(run.have_replicas_stopped());
+  EXPECT_FALSE(run.has_decider_finished());
+  ASSERT_TRUE(played.say(kDecider, FinishedReport{}).ok());
+  EXPECT_EQ(played.take_texts(), (Texts{"0 finish", "1 finish"}));
+  EXPECT_TRUE(run.has_decider_finished());
+  ASSERT_TRUE(played.say(0, StateReport{{3}, {12}}).ok());
+  ASSERT_TRUE(played.say(0, FinishedReport{}).ok());
+  EXPECT_FALSE(run.has_finished());
+  // A process that is done may leave.
+  ASSERT_TRUE(played.say(1, LostReport{{0}}).ok());
+  ASSERT_TRUE(played.say(1, FinishedReport{}).ok());
+  EXPECT_TRUE(run.has_finished());
+  EXPECT_EQ(run.states().at({3}), Version{12});
+}
+
+TEST(ServerRun, ADeciderThatIsLostAtTheEndHasASuccessorThatFinishes) {
+  PlayedRun played;
+  ServerRun& run = played.run;
+  played.begin();
+  run.stop();
+  ASSERT_TRUE(played.say(3, StoppedReport{}).ok());
+  ASSERT_TRUE(played.say(4, StoppedReport{}).ok());
+  EXPECT_EQ(played.take_texts().back(), "2 finish");
+  run.give_up({kDecider});
+  ASSERT_TRUE(run.lose({kDecider}).ok());
+  played.collect();
+  const WorkerId now = run.newest().places.at(run.newest().members.decider);
+  EXPECT_EQ(played.take_texts().back(), cat(now, " finish"));
+}
+
+TEST(ServerRun, FaultsAreToldUnlessTheProcessWasGivenUp) {
+  PlayedRun played;
+  ServerRun& run = played.run;
+  played.begin();
+  const Status failed = played.say(0, FailedReport{"the disk is full\n"});
+  ASSERT_FALSE(failed.ok());
+  EXPECT_EQ(failed.error().code, Code::Corrupt);
+  EXPECT_EQ(failed.error().reach, Reach::Job);
+  EXPECT_EQ(failed.error().message, "process 0 says: the disk is full?");
+  const Status lost = played.say(3, LostReport{{1}});
+  ASSERT_FALSE(lost.ok());
+  EXPECT_EQ(lost.error().message, "process 3 has lost process 1, which was not killed");
+  const Status unknown = played.say(17, FinishedReport{});
+  ASSERT_FALSE(unknown.ok());
+  EXPECT_EQ(unknown.error().message, "process 17 was never started, and says something");
+  run.give_up({1});
+  EXPECT_TRUE(played.say(3, LostReport{{1}}).ok());
+  EXPECT_TRUE(played.say(1, FailedReport{"anything"}).ok());
+}
+
+}  // namespace
+}  // namespace tenuto::servers
