@@ -2,11 +2,11 @@
 
 #include <unistd.h>
 
-#include <algorithm>
+#include <charconv>
+#include <chrono>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
-#include <fstream>
 #include <memory>
 #include <optional>
 #include <sstream>
@@ -18,9 +18,9 @@
 #include "base/mailbox.h"
 #include "base/text.h"
 #include "bench/line_process.h"
-#include "parameter_server/account.h"
 #include "parameter_server/mass_store.h"
-#include "parameter_server/peer_process.h"
+#include "parameter_server/message_bytes.h"
+#include "parameter_server/run_host.h"
 #include "sync/chooser.h"
 #include "sync/trial_model.h"
 #include "transport/process/process_wire.h"
@@ -31,19 +31,16 @@ namespace {
 
 using namespace servers;
 
-constexpr int kFirstLines = 60'000;  // milliseconds
-constexpr Duration kConnectLimit = std::chrono::seconds(20);
+constexpr int kFirstLine = 60'000;                         // milliseconds
 constexpr Duration kReachLimit = std::chrono::seconds(3);  // of one process
-constexpr Duration kLook = std::chrono::milliseconds(10);  // at the parent's lines
-constexpr Duration kNever = Duration::max();
 
-void say(const std::string& line) {
-  std::printf("%s\n", line.c_str());
+void say(const HostReport& report) {
+  std::printf("%s\n", to_line(encode_report(report)).c_str());
   std::fflush(stdout);
 }
 
 [[noreturn]] void die(const std::string& why) {
-  say(cat("failed ", why));
+  say(FailedReport{why});
   std::_Exit(1);
 }
 
@@ -61,13 +58,19 @@ T required(Result<T> result) {
 // has a part of the update's time.
 class PacedStore : public ParameterStore {
  public:
-  PacedStore(std::unique_ptr<ParameterStore> store, Duration apply, const int64_t& keepers)
-      : store_(std::move(store)), apply_(apply), keepers_(keepers) {}
+  // `keepers`: those of the process, which this one is counted among while it lives.
+  PacedStore(std::unique_ptr<ParameterStore> store, Duration apply, int64_t& keepers)
+      : store_(std::move(store)), apply_(apply), keepers_(keepers) {
+    ++keepers_;
+  }
+  PacedStore(const PacedStore&) = delete;
+  PacedStore& operator=(const PacedStore&) = delete;
+  ~PacedStore() override { --keepers_; }
 
   void apply(const DecidedUpdate& update, std::span<const Payload> gradients) override {
     const Duration begun = monotonic_clock().now();
     store_->apply(update, gradients);
-    sleep_until(begun + apply_ / std::max<int64_t>(1, keepers_));
+    sleep_until(begun + apply_ / keepers_);
   }
   Payload parameters() const override { return store_->parameters(); }
   Payload save() const override { return store_->save(); }
@@ -76,7 +79,7 @@ class PacedStore : public ParameterStore {
  private:
   std::unique_ptr<ParameterStore> store_;
   Duration apply_;
-  const int64_t& keepers_;
+  int64_t& keepers_;
 };
 
 Payload payload_of(std::span<const float> values) {
@@ -86,20 +89,9 @@ Payload payload_of(std::span<const float> values) {
 
 // ---- the iterations of a replica -------------------------------------------------------------
 
-// What a replica computes now.
-struct Iterating {
-  int64_t serial = -1;
-  Duration begun{}, computed{};  // computed: zero while it computes
-  IterationTime time;            // that it shall last
-  double share = 1;
-  std::vector<Payload> gradients;
-  // The moment at which it goes on.
-  Duration due() const {
-    return begun + time.compute + (computed == Duration{} ? Duration{} : time.transfer);
-  }
-};
-
-class Trainer {
+// Computes the gradients of the network, and makes each iteration last as long as the scenario
+// draws.
+class Trainer : public PartTrainer {
  public:
   explicit Trainer(const SyncPeerSettings& settings)
       : settings_(settings),
@@ -110,16 +102,14 @@ class Trainer {
   const SyncScenario& scenario() const { return scenario_; }
   const TrialModel& model() const { return model_; }
 
-  // The iteration of this work, which begins now. `run_begun`: the moment of the run's begin.
-  Iterating begin(const Work& work, const std::vector<Payload>& parameters,
-                  Duration run_begun) const {
-    Iterating of;
-    of.serial = work.serial;
-    of.begun = monotonic_clock().now();
-    of.share = share_of(work.offer.mass, {settings_.batch});
-    of.time = times_(work.offer.replica.value, work.offer.iteration.value, of.begun - run_begun);
-    of.time.compute =
-        Duration(static_cast<int64_t>(static_cast<double>(of.time.compute.count()) * of.share));
+  Status begin(const Work& work, const std::vector<Payload>& parameters,
+               Duration run_begun) override {
+    begun_ = monotonic_clock().now();
+    computed_ = Duration{};
+    share_ = share_of(work.offer.mass, {settings_.batch});
+    time_ = times_(work.offer.replica.value, work.offer.iteration.value, begun_ - run_begun);
+    time_.compute =
+        Duration(static_cast<int64_t>(static_cast<double>(time_.compute.count()) * share_));
     std::vector<float> all;
     for (const Payload& one : parameters) {
       const size_t before = all.size();
@@ -127,13 +117,24 @@ class Trainer {
       std::memcpy(all.data() + before, one->data(), one->size());
     }
     const std::vector<float> sum = gradient(all, work);
+    gradients_.clear();
     size_t at = 0;
     for (const Payload& one : parameters) {
       const size_t count = one->size() / sizeof(float);
-      of.gradients.push_back(payload_of(std::span(sum).subspan(at, count)));
+      gradients_.push_back(payload_of(std::span(sum).subspan(at, count)));
       at += count;
     }
-    return of;
+    return ok();
+  }
+
+  std::optional<ComputedIteration> advance(Duration now) override {
+    if (computed_ == Duration{} && now >= due()) computed_ = now;
+    if (computed_ == Duration{} || now < due()) return {};
+    return ComputedIteration{std::move(gradients_), {computed_ - begun_, now - computed_}, share_};
+  }
+
+  Duration due() const override {
+    return begun_ + time_.compute + (computed_ == Duration{} ? Duration{} : time_.transfer);
   }
 
  private:
@@ -153,19 +154,44 @@ class Trainer {
   SyncScenario scenario_;
   IterationTimes times_;
   TrialModel model_;
+  Duration begun_{}, computed_{};  // computed: zero while it computes
+  IterationTime time_;             // that the iteration shall last
+  double share_ = 1;
+  std::vector<Payload> gradients_;
 };
 
 // ---- the process -----------------------------------------------------------------------------
+
+// The lines of the parent.
+class LineLink : public HostLink {
+ public:
+  explicit LineLink(LineReader& input) : input_(input) {}
+
+  Result<std::optional<HostCommand>> next(Duration limit) override {
+    const auto line = input_.next(static_cast<int>(limit / std::chrono::milliseconds(1)));
+    if (!line) return std::optional<HostCommand>();
+    auto command = decode_command(from_line(*line));
+    if (!command.ok()) return command.error();
+    return std::optional(std::move(command).value());
+  }
+  bool has_ended() const override { return input_.has_ended(); }
+  Status report(const HostReport& report) override {
+    say(report);
+    return ok();
+  }
+
+ private:
+  LineReader& input_;
+};
 
 class SyncPeer {
  public:
   explicit SyncPeer(const SyncPeerSettings& settings)
       : settings_(settings), trainer_(settings_), self_(settings.process.number) {
-    samples_.resize(static_cast<size_t>(trainer_.scenario().replicas));
     log_ = required(LineFile::open(cat(settings_.folder, "/process-", self_, ".log")));
   }
 
-  void open(LineReader& input) {
+  void run(LineReader& input) {
     ProcessWireSettings wire;
     wire.workers = trainer_.scenario().replicas + settings_.ranges + 1;
     wire.connect_limit = kReachLimit;
@@ -174,56 +200,32 @@ class SyncPeer {
     hello.token = settings_.token;
     hello.version = kWireVersion;
     hello.self = self_;
-    wire_ = required(make_process_wire(wire, hello, mailbox_));
-    say(cat("address ", wire_->address().text));
-    const auto line = input.next(kFirstLines);
-    if (!line || !line->starts_with("connect")) die("its parent names no processes to connect to");
-    connect(*line);
-    net_.emplace(*wire_, mailbox_, self_);
-    process_.emplace(*net_, peer_settings());
-    say("ready");
-  }
-
-  void serve(LineReader& input) {
+    QueueMailbox mailbox;
+    const std::unique_ptr<Transport> transport = required(make_process_wire(wire, hello, mailbox));
+    LineLink link(input);
     sharpen_timer();
-    while (!input.has_ended()) {
-      if (!is_finished_) require(process_->wait(pause()));
-      for (const WorkerId lost : process_->take_lost()) say(cat("lost ", lost));
-      while (const auto line = input.next(is_finished_ ? 100 : 0)) take(*line);
-      if (is_finished_) continue;
-      train();
-      choose();
-      if (finishes_ && (process_->decider() == nullptr || process_->has_committed_all())) finish();
-    }
+    require(run_host(*transport, mailbox, link, host_settings()));
   }
 
  private:
-  // Those that started earlier. One that cannot be reached is lost, and the parent says so.
-  void connect(const std::string& line) {
-    std::istringstream words(line);
-    std::string word, address;
-    int32_t number = 0;
-    uint64_t asked = 0;
-    words >> word;
-    while (words >> number >> address) {
-      require(wire_->connect({number}, {address}, Ticket{++asked}));
-    }
-    while (asked > 0) {
-      const auto done = mailbox_.wait(kConnectLimit);
-      if (!done.ok()) die(done.error().message);
-      if (done.value().ticket != kNoTicket) --asked;
-    }
-  }
-
-  PeerProcessSettings peer_settings() {
-    PeerProcessSettings peers;
-    peers.self = self_;
-    peers.make_store = [this](const ElementRange& range) { return make_store(range); };
-    peers.decider.record =
+  HostSettings host_settings() {
+    HostSettings host;
+    host.process = settings_.process;
+    host.peers.make_store = [this](const ElementRange& range) { return make_store(range); };
+    host.peers.decider.record =
         first_record(required(sync_mode_from_text(settings_.mode)), trainer_.scenario().replicas);
-    peers.decider.micros = settings_.batch;
-    peers.write_down = [this](const std::string& text) { require(log_.write(text)); };
-    return peers;
+    host.peers.decider.micros = settings_.batch;
+    host.peers.write_down = [this](const std::string& text) { require(log_.write(text)); };
+    host.choice.replicas = trainer_.scenario().replicas;
+    host.choice.apply = trainer_.scenario().apply;
+    host.choice.compute = trainer_.scenario().base.compute;
+    host.choice.micros = settings_.batch;
+    host.choice.kappa = settings_.kappa;
+    host.choice.seed = settings_.seed;
+    if (settings_.chooses) host.chooser = look_ahead_chooser();
+    host.trainer = &trainer_;
+    host.save = [this](PeerId id, const ServerShard& keeper) { return save(id, keeper.store()); };
+    return host;
   }
 
   std::unique_ptr<ParameterStore> make_store(const ElementRange& range) {
@@ -237,139 +239,22 @@ class SyncPeer {
     return std::make_unique<PacedStore>(std::move(made), trainer_.scenario().apply, keepers_);
   }
 
-  // Until the next moment at which something has to be done.
-  Duration pause() const {
-    const Duration now = monotonic_clock().now();
-    return std::clamp(due_ - now, Duration{}, kLook);
+  Status save(PeerId id, const ParameterStore& store) const {
+    const Status fault = write(cat(settings_.folder, "/state-", id), store.save());
+    if (!fault.ok()) return fault;
+    return write(cat(settings_.folder, "/parameters-", id), store.parameters());
   }
 
-  void take(const std::string& line) {
-    std::istringstream words(line);
-    std::string kind;
-    words >> kind;
-    if (kind == "members") {
-      place(line.substr(kind.size() + 1));
-    } else if (kind == "begin") {
-      int64_t moment = 0;
-      words >> moment;
-      run_begun_ = Duration(moment);
-    } else if (kind == "install") {
-      require(process_->install());
-    } else if (kind == "lost") {
-      int32_t number = 0;
-      words >> number;
-      process_->lose({number});
-    } else if (kind == "sample") {
-      size_t replica = 0;
-      int64_t compute = 0, transfer = 0;
-      double share = 1;
-      words >> replica >> compute >> transfer >> share;
-      samples_.at(replica).add({Duration(compute), Duration(transfer)}, share);
-    } else if (kind == "stop") {
-      stopped_ = true;
-      due_ = kNever;
-      say("stopped");
-    } else if (kind == "finish") {
-      finishes_ = true;
-    } else {
-      die(cat("its parent said '", line, "'"));
-    }
-  }
-
-  void place(const std::string& text) {
-    const PlacedMembers placed = required(placed_members_from_text(text));
-    keepers_ = 0;
-    for (const PeerId keeper : keepers_of(placed.members)) {
-      keepers_ += placed.places.at(keeper) == self_ ? 1 : 0;
-    }
-    require(process_->place(placed));
-    say(cat("placed ", placed.members.epoch));
-  }
-
-  // Goes on with the work of the part that lives here, if its moment has come.
-  void train() {
-    if (stopped_) return;
-    due_ = kNever;
-    for (const auto& [id, part] : process_->parts()) {
-      if (!part.is_ready()) continue;
-      if (own_.serial != part.work()->serial) {
-        own_ = trainer_.begin(*part.work(), part.parameters(), run_begun_);
-      }
-      Duration now = monotonic_clock().now();
-      if (own_.computed == Duration{} && now >= own_.due()) own_.computed = now;
-      due_ = own_.due();
-      if (own_.computed == Duration{} || now < due_) return;
-      say(cat("sample ", settings_.process.replica, " ", (own_.computed - own_.begun).count(), " ",
-              (now - own_.computed).count(), " ", own_.share));
-      require(process_->offer(id, own_.serial, std::move(own_.gradients)));
-      due_ = kNever;
-      return;
-    }
-  }
-
-  // Lets the look-ahead decide, if this is the process with the decider.
-  void choose() {
-    const Decider* decider = process_->decider();
-    if (!settings_.chooses || finishes_ || decider == nullptr || !decider->is_ready()) return;
-    const Duration now = monotonic_clock().now();
-    if (decider_begun_ == Duration{}) {
-      decider_begun_ = now;
-      next_decision_ = now + kDecisionEvery;
-    }
-    if (now < next_decision_) return;
-    next_decision_ = now + kDecisionEvery;
-    ChooseInput input;
-    for (const TimeSamples& of : samples_) {
-      input.samples.push_back(of.all());
-      if (!of.all().empty()) continue;
-      input.samples.back().push_back(
-          guess_from(now - decider_begun_, trainer_.scenario().base.compute));
-    }
-    input.apply = trainer_.scenario().apply;
-    input.micros = settings_.batch;
-    input.kappa = settings_.kappa;
-    input.current = decider->record().mode;
-    input.seed = settings_.seed;
-    const SyncChoice choice = required(chooser_->choose(input));
-    if (choice.mode == input.current) return;
-    require(process_->change(choice.mode));
-    say(cat("changed ", tenuto::to_text(choice.mode)));
-  }
-
-  void finish() {
-    if (const Decider* decider = process_->decider()) {
-      require(log_.write(to_text(decider->record())));
-    }
-    for (const auto& [id, keeper] : process_->keepers()) {
-      write(cat(settings_.folder, "/state-", id), keeper.store().save());
-      write(cat(settings_.folder, "/parameters-", id), keeper.store().parameters());
-      say(cat("state ", id, " ", keeper.version().value));
-    }
-    is_finished_ = true;
-    say("finished");
-  }
-
-  static void write(const std::string& path, const Payload& payload) {
+  static Status write(const std::string& path, const Payload& payload) {
     const auto* bytes = reinterpret_cast<const char*>(payload->data());
-    require(write_file(path, std::string_view(bytes, payload->size())));
+    return write_file(path, std::string_view(bytes, payload->size()));
   }
 
   SyncPeerSettings settings_;
   Trainer trainer_;
   WorkerId self_;
   LineFile log_;
-  QueueMailbox mailbox_;
-  std::unique_ptr<Transport> wire_;
-  std::optional<PeerNet> net_;
-  std::optional<PeerProcess> process_;
   int64_t keepers_ = 0;  // that live here
-  Duration run_begun_{};
-  Iterating own_;
-  Duration due_ = kNever;  // when the iteration goes on
-  bool stopped_ = false, finishes_ = false, is_finished_ = false;
-  std::vector<TimeSamples> samples_;  // of each replica, where the decider lives
-  std::unique_ptr<Chooser> chooser_ = look_ahead_chooser();
-  Duration decider_begun_{}, next_decision_{};
 };
 
 }  // namespace
@@ -396,6 +281,28 @@ SyncPeerSettings sync_peer_settings_from_text(const std::string& line) {
   return settings;
 }
 
+std::string to_line(std::span<const std::byte> bytes) {
+  constexpr std::string_view kDigits = "0123456789abcdef";
+  std::string line;
+  for (const std::byte one : bytes) {
+    line += kDigits[std::to_integer<size_t>(one >> 4)];
+    line += kDigits[std::to_integer<size_t>(one & std::byte{15})];
+  }
+  return line;
+}
+
+std::vector<std::byte> from_line(std::string_view line) {
+  std::vector<std::byte> bytes;
+  for (size_t at = 0; at < line.size(); at += 2) {
+    const std::string_view two = line.substr(at, 2);
+    uint8_t byte = 0;
+    const auto parsed = std::from_chars(two.data(), two.data() + two.size(), byte, 16);
+    if (two.size() != 2 || parsed.ptr != two.data() + 2) return {};
+    bytes.push_back(std::byte{byte});
+  }
+  return bytes;
+}
+
 std::vector<ElementRange> ranges_of_trial(int32_t count) {
   std::vector<ElementRange> ranges;
   constexpr int64_t kAll = TrialModel::kParameters;
@@ -407,11 +314,10 @@ std::vector<ElementRange> ranges_of_trial(int32_t count) {
 
 int run_sync_peer() {
   LineReader input(STDIN_FILENO);
-  const auto line = input.next(kFirstLines);
+  const auto line = input.next(kFirstLine);
   if (!line) die("its parent gives no settings");
   SyncPeer peer(sync_peer_settings_from_text(*line));
-  peer.open(input);
-  peer.serve(input);
+  peer.run(input);
   return 0;
 }
 

@@ -1,24 +1,17 @@
 // A process of a run with server shards that trains the network of trials (sync/trial_model.h): a
 // server, a decider, or a replica that makes each iteration last as long as the scenario draws.
 //
-// It gets lines from its parent, which has the host of the run, and answers with lines:
-//
-//     settings        what SyncPeerSettings writes              -> address HOST:PORT
-//     connect N ADDRESS [N ADDRESS ...]                         -> ready
-//     begin MOMENT    of the run, on the monotonic clock
-//     members TEXT    of the next epoch                         -> placed EPOCH
-//     install         to the process with the decider
-//     lost N          the process N
-//     sample REPLICA COMPUTE TRANSFER SHARE   to the decider; a replica says the same
-//     stop            to replicas: no more offers               -> stopped
-//     finish          -> state KEEPER VERSION, for each keeper; finished
-//
-// Besides it may say `changed MODE`, `lost N` and `failed SENTENCE`. A process with a decider is
-// finished when all updates are committed, and does nothing more then.
+// The first line from its parent, which is the host of the run, has its settings. Each further line
+// of its input is a command, and each line of its output a report
+// (parameter_server/host_message.h), as to_line writes their bytes.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
+#include <span>
 #include <string>
+#include <string_view>
+#include <vector>
 
 #include "parameter_server/roster.h"
 
@@ -42,6 +35,11 @@ struct SyncPeerSettings {
 // As a line, and back. Every word is without spaces.
 std::string to_text(const SyncPeerSettings& settings);
 SyncPeerSettings sync_peer_settings_from_text(const std::string& line);
+
+// Bytes as a line of hexadecimal digits, two for each byte, and back. No bytes come back from a
+// line that is none.
+std::string to_line(std::span<const std::byte> bytes);
+std::vector<std::byte> from_line(std::string_view line);
 
 // The ranges of the network's parameters, of about equal length.
 std::vector<servers::ElementRange> ranges_of_trial(int32_t count);

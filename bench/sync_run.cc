@@ -9,7 +9,6 @@
 #include <functional>
 #include <map>
 #include <memory>
-#include <sstream>
 #include <utility>
 
 #include "base/clock.h"
@@ -20,6 +19,8 @@
 #include "bench/runs.h"
 #include "bench/sync_peer.h"
 #include "parameter_server/account.h"
+#include "parameter_server/message_bytes.h"
+#include "parameter_server/server_run.h"
 #include "sync/chooser.h"
 #include "sync/formed.h"
 #include "sync/trial_model.h"
@@ -79,22 +80,10 @@ Result<SyncMode> first_mode_of(const TrialSetting& trial) {
 
 // ---- the processes ---------------------------------------------------------------------------
 
-// A process that was started.
-struct Child {
-  RunProcess process;
-  std::unique_ptr<LineProcess> program;
-  std::string address;
-  bool connects = false, is_ready = false, is_killed = false, has_ended = false;
-  bool has_stopped = false, has_finished = false;
-  int64_t placed = 0;      // epoch
-  int64_t iterations = 0;  // of a replica
-  bool lives() const { return !is_killed && !has_ended; }
-};
-
 class SyncRun {
  public:
   SyncRun(const SyncRunSetting& setting, const SyncMode& mode, Roster roster)
-      : setting_(setting), roster_(std::move(roster)), kills_(setting.kills) {
+      : setting_(setting), run_(std::move(roster)), kills_(setting.kills) {
     const TrialSetting& trial = setting.trial;
     told_.scenario = trial.scenario.name;
     told_.mode = to_text(mode);
@@ -115,7 +104,7 @@ class SyncRun {
   SyncRun& operator=(const SyncRun&) = delete;
   // Nothing is left to say for those that live.
   ~SyncRun() {
-    for (Child& child : children_) child.program->kill();
+    for (const auto& program : programs_) program->kill();
   }
 
   Result<SyncRunResult> run() {
@@ -137,21 +126,21 @@ class SyncRun {
   Status finish();
   Result<SyncRunResult> result() const;
   Status compare_keepers(std::vector<float>& parameters) const;
-  Status announce();
-  void install_if_placed();
-  Status join(Child& child);
   Status kill_now(ProcessKill::Kind kind);
   Status look(Duration until);
   Status wait_for(const std::string& what, const std::function<bool()>& is_so);
-  Status take(Child& child, const std::string& line);
-  Status take_end(Child& child);
-  void connect_those_that_can();
-  Child& child_of(PeerId peer);
-  bool all(const std::function<bool(const Child&)>& is_so) const;
-  bool is_installed() const { return installed_ == roster_.newest().members.epoch; }
+  Status take(const HostedProcess& from, const std::string& line);
+  Status take_end(const HostedProcess& from);
+  void send_commands();
+  const HostedProcess& process_of(PeerId peer) const {
+    return run_.processes()[static_cast<size_t>(run_.newest().places.at(peer).value)];
+  }
+  LineProcess& program_of(WorkerId process) {
+    return *programs_[static_cast<size_t>(process.value)];
+  }
 
   const SyncRunSetting& setting_;
-  Roster roster_;
+  ServerRun run_;
   std::vector<ProcessKill> kills_;  // to come, by time
   struct Return {
     Duration at{};
@@ -160,45 +149,22 @@ class SyncRun {
   std::vector<Return> returns_;  // to come, by time
   WorkFolder folder_;
   SyncPeerSettings told_;
-  std::vector<Child> children_;  // by number
-  bool has_begun_ = false, is_over_ = false;
+  std::vector<std::unique_ptr<LineProcess>> programs_;  // by the number of the process
   Duration begun_{};
-  int64_t installed_ = 0, changes_ = 0;
-  std::map<PeerId, int64_t> states_;  // the version of each keeper at the end
 };
 
 void SyncRun::start(RunProcess process) {
-  process.number.value = static_cast<int32_t>(children_.size());
+  process.number = run_.start(process);
   const std::string program = std::filesystem::read_symlink("/proc/self/exe").string();
-  children_.emplace_back();
-  Child& child = children_.back();
-  child.process = process;
-  child.program = std::make_unique<LineProcess>(std::vector<std::string>{program, "--peer"});
+  programs_.push_back(std::make_unique<LineProcess>(std::vector<std::string>{program, "--peer"}));
   told_.process = process;
-  child.program->write(to_text(told_));
+  programs_.back()->write(to_text(told_));
 }
 
-// A process connects to all that were started before it, once their addresses are known.
-void SyncRun::connect_those_that_can() {
-  std::string line = "connect";
-  for (Child& child : children_) {
-    if (!child.lives()) continue;
-    if (child.address.empty()) return;
-    if (!child.connects) {
-      child.program->write(line);
-      child.connects = true;
-    }
-    line += cat(" ", child.process.number, " ", child.address);
+void SyncRun::send_commands() {
+  for (const ServerRun::Task& task : run_.take_commands()) {
+    program_of(task.process).write(to_line(encode_command(task.command)));
   }
-}
-
-bool SyncRun::all(const std::function<bool(const Child&)>& is_so) const {
-  return std::all_of(children_.begin(), children_.end(),
-                     [&](const Child& child) { return !child.lives() || is_so(child); });
-}
-
-Child& SyncRun::child_of(PeerId peer) {
-  return children_[static_cast<size_t>(roster_.newest().places.at(peer).value)];
 }
 
 // ---- what they say ---------------------------------------------------------------------------
@@ -206,20 +172,21 @@ Child& SyncRun::child_of(PeerId peer) {
 // Takes what processes say until this moment, or until something was said.
 Status SyncRun::look(Duration until) {
   std::vector<pollfd> waits;
-  for (const Child& child : children_) {
-    if (!child.has_ended) waits.push_back({child.program->output().descriptor(), POLLIN, 0});
+  for (const HostedProcess& one : run_.processes()) {
+    if (one.has_ended) continue;
+    waits.push_back({program_of(one.process.number).output().descriptor(), POLLIN, 0});
   }
   constexpr double kMost = 1000;
   const double wait = to_milliseconds(until - monotonic_clock().now());
   poll(waits.data(), waits.size(), static_cast<int>(std::clamp(wait, 0.0, kMost)) + 1);
-  for (size_t i = 0; i < children_.size(); ++i) {
-    Child& child = children_[i];
-    if (child.has_ended) continue;
-    while (const auto line = child.program->output().next(0)) {
-      if (const Status fault = take(child, *line); !fault.ok()) return fault;
+  for (const HostedProcess& one : run_.processes()) {
+    if (one.has_ended) continue;
+    LineReader& output = program_of(one.process.number).output();
+    while (const auto line = output.next(0)) {
+      if (const Status fault = take(one, *line); !fault.ok()) return fault;
     }
-    if (!child.program->output().has_ended()) continue;
-    if (const Status fault = take_end(child); !fault.ok()) return fault;
+    if (!output.has_ended()) continue;
+    if (const Status fault = take_end(one); !fault.ok()) return fault;
   }
   return ok();
 }
@@ -235,107 +202,41 @@ Status SyncRun::wait_for(const std::string& what, const std::function<bool()>& i
   return ok();
 }
 
-Status SyncRun::take(Child& child, const std::string& line) {
-  std::istringstream words(line);
-  std::string kind, word;
-  words >> kind;
-  if (kind == "address") {
-    words >> child.address;
-    connect_those_that_can();
-  } else if (kind == "ready") {
-    child.is_ready = true;
-    if (has_begun_) return join(child);
-  } else if (kind == "placed") {
-    words >> child.placed;
-    install_if_placed();
-  } else if (kind == "sample") {
-    ++child.iterations;
-    if (installed_ > 0) child_of(roster_.newest().members.decider).program->write(line);
-  } else if (kind == "changed") {
-    ++changes_;
-  } else if (kind == "stopped") {
-    child.has_stopped = true;
-  } else if (kind == "state") {
-    PeerId keeper;
-    words >> keeper.value;
-    words >> states_[keeper];
-  } else if (kind == "finished") {
-    child.has_finished = true;
-  } else if (kind == "lost") {
-    size_t lost = 0;
-    words >> lost;
-    if (lost < children_.size() && children_[lost].lives() && !is_over_) {
-      return broken(cat("process ", child.process.number, " has lost process ", lost,
-                        ", which was not killed"));
-    }
-  } else if (!child.is_killed) {
-    return broken(cat("process ", child.process.number, " says: ", line));
+Status SyncRun::take(const HostedProcess& from, const std::string& line) {
+  const auto report = decode_report(from_line(line));
+  if (!report.ok()) {
+    if (from.is_given_up) return ok();
+    return broken(
+        cat("process ", from.process.number, " says '", line, "': ", report.error().message));
   }
-  return ok();
+  const Status handled = run_.handle(from.process.number, report.value());
+  send_commands();
+  return handled;
 }
 
-Status SyncRun::take_end(Child& child) {
-  child.has_ended = true;
-  if (!child.is_killed) {
-    return broken(cat("process ", child.process.number, " has ended: expected it to go on"));
+Status SyncRun::take_end(const HostedProcess& from) {
+  if (!from.is_given_up) {
+    return broken(cat("process ", from.process.number, " has ended: expected it to go on"));
   }
-  roster_.lose(child.process.number);
-  for (Child& other : children_) {
-    if (other.lives()) other.program->write(cat("lost ", child.process.number));
-  }
-  connect_those_that_can();
-  if (!has_begun_) return ok();
-  if (const Status fault = announce(); !fault.ok()) return fault;
-  install_if_placed();
-  return ok();
+  const Status fault = run_.lose(from.process.number);
+  send_commands();
+  return fault;
 }
 
-// ---- the host --------------------------------------------------------------------------------
-
-// Brings the members to all processes, if there are new ones.
-Status SyncRun::announce() {
-  auto next = roster_.next();
-  if (!next.ok()) return next.error();
-  if (!next.value()) return ok();
-  const std::string line = cat("members ", to_text(*next.value()));
-  for (Child& child : children_) {
-    if (child.lives() && child.is_ready) child.program->write(line);
-  }
-  return ok();
-}
-
-// The decider begins the newest epoch when all know its members.
-void SyncRun::install_if_placed() {
-  const int64_t epoch = roster_.newest().members.epoch;
-  const auto has_placed = [&](const Child& child) {
-    return !child.is_ready || child.placed == epoch;
-  };
-  if (is_installed() || !all(has_placed)) return;
-  child_of(roster_.newest().members.decider).program->write("install");
-  installed_ = epoch;
-}
-
-Status SyncRun::join(Child& child) {
-  if (const Status fault = roster_.join(child.process); !fault.ok()) return fault;
-  child.program->write(cat("begin ", begun_.count()));
-  return announce();
-}
+// ---- the course of the run -------------------------------------------------------------------
 
 // All are there before the first members are made.
 Status SyncRun::begin() {
-  const auto are_ready = [&] { return all([](const Child& child) { return child.is_ready; }); };
+  const auto are_ready = [&] { return run_.all_connected(); };
   if (const Status fault = wait_for("all to be connected", are_ready); !fault.ok()) return fault;
   begun_ = monotonic_clock().now();
-  has_begun_ = true;
-  for (Child& child : children_) {
-    if (const Status fault = roster_.join(child.process); !fault.ok()) return fault;
-    child.program->write(cat("begin ", begun_.count()));
-  }
-  return announce();
+  const Status fault = run_.begin(begun_);
+  send_commands();
+  return fault;
 }
 
 Status SyncRun::kill_now(ProcessKill::Kind kind) {
-  const Membership& members = roster_.newest().members;
+  const Membership& members = run_.newest().members;
   const std::vector<PeerId>& keepers = members.ranges.front().keepers;
   const std::vector<PeerId>& parts = members.replicas.back();
   std::vector<PeerId> targets;
@@ -343,14 +244,14 @@ Status SyncRun::kill_now(ProcessKill::Kind kind) {
   if (kind == ProcessKill::Kind::Shard) targets = {keepers.front()};
   if (kind == ProcessKill::Kind::Standby && keepers.size() > 1) targets = {keepers.back()};
   if (kind == ProcessKill::Kind::Replica) targets = parts;
-  if (targets.empty() || !child_of(targets.front()).lives()) {
+  if (targets.empty() || !process_of(targets.front()).lives()) {
     return invalid(cat("no process is a ", kKinds[static_cast<size_t>(kind)],
                        " that could be killed: kill it later or another one"));
   }
-  Child& child = child_of(targets.front());
-  child.is_killed = true;
-  child.program->kill();
-  returns_.push_back({monotonic_clock().now() + kAway, child.process});
+  const RunProcess process = process_of(targets.front()).process;
+  run_.give_up(process.number);
+  program_of(process.number).kill();
+  returns_.push_back({monotonic_clock().now() + kAway, process});
   return ok();
 }
 
@@ -378,40 +279,26 @@ Status SyncRun::play() {
     if (const Status fault = look(until); !fault.ok()) return fault;
   }
   return wait_for("two iterations of each replica, and those who were killed to be back", [&] {
-    const bool are_here = all([](const Child& child) {
-      return child.is_ready && (child.process.kind != ProcessKind::Part || child.iterations >= 2);
+    const std::vector<HostedProcess>& all = run_.processes();
+    const bool are_here = std::all_of(all.begin(), all.end(), [](const HostedProcess& one) {
+      if (!one.lives()) return one.has_ended;
+      const bool is_part = one.process.kind == ProcessKind::Part;
+      return one.is_connected && (!is_part || one.iterations >= 2);
     });
-    const bool are_lost = std::all_of(children_.begin(), children_.end(), [](const Child& child) {
-      return !child.is_killed || child.has_ended;
-    });
-    return are_here && are_lost && is_installed();
+    return are_here && run_.is_installed();
   });
 }
 
 // Replicas stop first. When the decider has nothing more to do, nothing more comes to the keepers.
 Status SyncRun::finish() {
-  const auto is_part = [](const Child& child) { return child.process.kind == ProcessKind::Part; };
-  for (Child& child : children_) {
-    if (child.lives() && is_part(child)) child.program->write("stop");
-  }
-  const auto have_stopped = [&] {
-    return all([&](const Child& child) { return !is_part(child) || child.has_stopped; });
-  };
+  run_.stop();
+  send_commands();
+  const auto have_stopped = [&] { return run_.have_replicas_stopped(); };
   if (const Status fault = wait_for("replicas to stop", have_stopped); !fault.ok()) return fault;
-  Child& decider = child_of(roster_.newest().members.decider);
-  decider.program->write("finish");
-  const auto has_decided = [&] { return decider.has_finished; };
-  if (const Status fault = wait_for("the decider to commit all updates", has_decided);
-      !fault.ok()) {
-    return fault;
-  }
-  for (Child& child : children_) {
-    if (child.lives() && !is_part(child) && &child != &decider) child.program->write("finish");
-  }
-  const auto have_finished = [&] {
-    return all([&](const Child& child) { return is_part(child) || child.has_finished; });
-  };
-  is_over_ = true;
+  const auto has_decided = [&] { return run_.has_decider_finished(); };
+  const Status fault = wait_for("the decider to commit all updates", has_decided);
+  if (!fault.ok()) return fault;
+  const auto have_finished = [&] { return run_.has_finished(); };
   return wait_for("servers to write what they have", have_finished);
 }
 
@@ -422,16 +309,17 @@ Status SyncRun::compare_keepers(std::vector<float>& parameters) const {
   const auto text_of = [&](const char* kind, PeerId keeper) {
     return read_all(folder_.path() / cat(kind, "-", keeper));
   };
-  const Membership& members = roster_.newest().members;
+  const Membership& members = run_.newest().members;
+  const std::map<PeerId, Version>& states = run_.states();
   for (size_t i = 0; i < members.ranges.size(); ++i) {
     const std::vector<PeerId>& keepers = members.ranges[i].keepers;
     for (const PeerId keeper : keepers) {
-      if (states_.count(keeper) == 0) return broken(cat("keeper ", keeper, " wrote no state"));
-      if (states_.at(keeper) != states_.at(keepers.front()) ||
+      if (states.count(keeper) == 0) return broken(cat("keeper ", keeper, " wrote no state"));
+      if (states.at(keeper) != states.at(keepers.front()) ||
           text_of("state", keeper) != text_of("state", keepers.front())) {
         return broken(cat("audit: keepers ", keepers.front(), " and ", keeper, " of range ", i,
-                          " have different bits, at versions ", states_.at(keepers.front()),
-                          " and ", states_.at(keeper)));
+                          " have different bits, at versions ", states.at(keepers.front()).value,
+                          " and ", states.at(keeper).value));
       }
     }
     const std::string bytes = text_of("parameters", keepers.front());
@@ -444,8 +332,8 @@ Status SyncRun::compare_keepers(std::vector<float>& parameters) const {
 
 Result<SyncRunResult> SyncRun::result() const {
   RunAccount account;
-  for (const Child& child : children_) {
-    const std::string path = told_.folder + cat("/process-", child.process.number, ".log");
+  for (const HostedProcess& one : run_.processes()) {
+    const std::string path = told_.folder + cat("/process-", one.process.number, ".log");
     const auto text = read_file(path);
     if (!text.ok()) return text.error();
     if (const Status fault = add_lines(text.value(), account); !fault.ok()) return fault.error();
@@ -454,19 +342,19 @@ Result<SyncRunResult> SyncRun::result() const {
   if (!updates.ok()) return updates.error();
   std::vector<float> parameters;
   if (const Status fault = compare_keepers(parameters); !fault.ok()) return fault.error();
-  for (const auto& [keeper, version] : states_) {
-    if (version == std::ssize(updates.value())) continue;
-    return broken(cat("audit: keeper ", keeper, " is at version ", version, " after ",
+  for (const auto& [keeper, version] : run_.states()) {
+    if (version.value == std::ssize(updates.value())) continue;
+    return broken(cat("audit: keeper ", keeper, " is at version ", version.value, " after ",
                       updates.value().size(), " updates"));
   }
   SyncRunResult result;
   result.measure =
       measure_updates(updates.value(), begun_ + setting_.trial.limit, {setting_.trial.batch});
-  result.changes = changes_;
+  result.changes = run_.changes();
   result.accuracy =
       TrialModel(setting_.trial.seed, setting_.trial.scenario.replicas).accuracy(parameters);
   result.updates = std::ssize(updates.value());
-  result.epochs = roster_.newest().members.epoch;
+  result.epochs = run_.newest().members.epoch;
   return result;
 }
 
