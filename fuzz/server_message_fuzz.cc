@@ -1,5 +1,6 @@
 // The head of a message of server shards, as it comes from another process: what is taken for one
-// is written with the same bytes, and has payloads of the sizes that it says.
+// is written with the same bytes, and has payloads of the sizes that it says. The same bytes are
+// read as what a run's host and its processes tell each other.
 #include <algorithm>
 #include <memory>
 #include <span>
@@ -16,10 +17,22 @@ namespace {
 
 constexpr int64_t kMostPayload = 1 << 16;  // of one that the target makes
 
+// What is read is written with the same bytes.
+template <class Value>
+void expect_same_bytes(std::span<const std::byte> bytes, const Result<Value>& read,
+                       std::vector<std::byte> (*write)(const Value&)) {
+  if (!read.ok()) return expect_sentence(read.error(), "a message of server shards is damaged: ");
+  const std::vector<std::byte> again = write(read.value());
+  CHECK(std::equal(bytes.begin(), bytes.end(), again.begin(), again.end()),
+        "a command or report is written otherwise than it was read");
+}
+
 }  // namespace
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const auto head = std::as_bytes(std::span(data, size));
+  expect_same_bytes(head, decode_command(head), encode_command);
+  expect_same_bytes(head, decode_report(head), encode_report);
   const auto sizes = payload_sizes(head);
   if (!sizes.ok()) {
     expect_sentence(sizes.error(), "a message of server shards is damaged: ");
