@@ -23,7 +23,11 @@ using ByteList = std::vector<std::byte>;
 PlacedMembers two_servers() {
   PlacedMembers placed;
   placed.members = {3, {4}, {{{{0}, 0, 10}, {{0}, {1}}}, {{{0}, 10, 12}, {{2}}}}, {{{3}}, {}}};
-  placed.places = {{{0}, {0}}, {{1}, {1}}, {{2}, {1}}, {{3}, {5}}, {{4}, {2}}};
+  // The process of each peer.
+  const std::vector<int32_t> processes = {0, 1, 1, 5, 2};
+  for (size_t i = 0; i < processes.size(); ++i) {
+    placed.places[PeerId{static_cast<int32_t>(i)}] = WorkerId{processes[i]};
+  }
   return placed;
 }
 
