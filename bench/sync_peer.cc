@@ -169,10 +169,10 @@ class LineLink : public HostLink {
 
   Result<std::optional<HostCommand>> next(Duration limit) override {
     const auto line = input_.next(static_cast<int>(limit / std::chrono::milliseconds(1)));
-    if (!line) return std::optional<HostCommand>();
-    auto command = decode_command(from_line(*line));
+    if (!line) return none_;
+    const auto command = decode_command(from_line(*line));
     if (!command.ok()) return command.error();
-    return std::optional(std::move(command).value());
+    return std::optional(command.value());
   }
   bool has_ended() const override { return input_.has_ended(); }
   Status report(const HostReport& report) override {
@@ -182,6 +182,8 @@ class LineLink : public HostLink {
 
  private:
   LineReader& input_;
+  // A member, because g++ 12 warns of the fields of an empty optional that it moves.
+  const std::optional<HostCommand> none_;
 };
 
 class SyncPeer {
