@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <optional>
 
 #include "base/text.h"
 #include "sync/baseline_modes.h"
@@ -65,7 +66,7 @@ TEST(LbBsp, BalancesByPredictedTimes) {
 // iterations take 180 ms. Then it has 9 and the others 17 of 16 micro-batches: 110 ms. Seven of
 // these updates end within a second.
 TEST(LbBsp, ByHand) {
-  const TrialResult result = result_of("lb-bsp", trial_of(8, 1000, {{Duration{}, {{0, 2, 1}}}}));
+  const TrialResult result = result_of("lb-bsp", trial_of(8, 1000, {{std::nullopt, {{0, 2, 1}}}}));
   EXPECT_EQ(result.gradients, 8 * 7);
   EXPECT_EQ(result.changes, 1);
   EXPECT_NEAR(result.measure.mean_age, 3.5, 0.02);  // about that of synchronous training
