@@ -317,7 +317,7 @@ class Writer {
   template <class... Bodies>
   void write(const std::variant<Bodies...>& body) {
     write(static_cast<uint8_t>(body.index()));
-    std::visit([this](const auto& one) { write(one); }, body);
+    std::visit([this](const auto& one) { this->write(one); }, body);
   }
 
   template <class Struct>
