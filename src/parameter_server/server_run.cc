@@ -51,6 +51,7 @@ WorkerId ServerRun::start(RunProcess process) {
 
 void ServerRun::connect_those_that_can() {
   for (Connections::Task& task : connections_.take_tasks()) {
+    at(task.process).was_told = true;
     tell(task.process, std::move(task.command));
   }
 }
@@ -85,7 +86,10 @@ Status ServerRun::lose(WorkerId process) {
   at(process).has_ended = true;
   roster_.lose(process);
   connections_.lose(process);
-  for (const HostedProcess& other : processes_) tell(other.process.number, LostCommand{process});
+  // A process that was told of nobody yet will not be told of this one.
+  for (const HostedProcess& other : processes_) {
+    if (other.was_told) tell(other.process.number, LostCommand{process});
+  }
   connect_those_that_can();
   if (!begun_) return ok();
   if (const Status fault = announce(); !fault.ok()) return fault;

@@ -24,6 +24,7 @@ namespace tenuto::servers {
 // What the host knows of a process.
 struct HostedProcess {
   RunProcess process;
+  bool was_told = false;      // to which processes it connects
   bool is_connected = false;  // to all that it was told of
   bool is_given_up = false;   // its messages and its end are no faults any more
   bool has_ended = false;

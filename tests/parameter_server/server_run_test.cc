@@ -249,5 +249,25 @@ TEST(ServerRun, FaultsAreToldUnlessTheProcessWasGivenUp) {
   EXPECT_TRUE(played.say(1, FailedReport{"anything"}).ok());
 }
 
+// The first command of a process is always the one to connect, also when another process is lost
+// while this one starts.
+TEST(ServerRun, ANewProcessIsNotToldOfOneThatWasLostBefore) {
+  PlayedRun played;
+  played.begin();
+  const WorkerId joiner = played.run.start({{}, ProcessKind::Server, {}, {}});
+  ASSERT_TRUE(played.run.lose({0}).ok());
+  played.collect();
+  for (const std::string& text : played.take_texts()) {
+    EXPECT_FALSE(text.starts_with(cat(joiner, " "))) << text;
+  }
+  ASSERT_TRUE(played.run.handle(joiner, ListeningReport{"host:5"}).ok());
+  const auto commands = played.run.take_commands();
+  ASSERT_EQ(commands.size(), 1U);
+  EXPECT_EQ(commands[0].process, joiner);
+  const auto& connect = std::get<ConnectCommand>(commands[0].command);
+  ASSERT_EQ(connect.processes.size(), 4U);
+  EXPECT_EQ(connect.processes[0].process, WorkerId{1});
+}
+
 }  // namespace
 }  // namespace tenuto::servers
