@@ -318,7 +318,7 @@ std::vector<Offer> UpdateRule::next_members() {
 }
 
 void UpdateRule::apply(std::vector<Offer> members, Decided& decided) {
-  // By replica alone, since a replica has one offer here: that compares the least.
+  // An update has at most one offer of a replica, so it is enough to compare the replicas.
   std::sort(members.begin(), members.end(),
             [](const Offer& left, const Offer& right) { return left.replica < right.replica; });
   Update update{number_++, version_, std::move(members), {}};

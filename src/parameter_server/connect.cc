@@ -1,5 +1,7 @@
 #include "parameter_server/connect.h"
 
+#include <algorithm>
+
 #include "base/check.h"
 #include "base/text.h"
 
@@ -31,6 +33,11 @@ std::vector<Connections::Task> Connections::take_tasks() {
     command.processes.push_back({one.process, one.address});
   }
   return tasks;
+}
+
+bool Connections::was_told(WorkerId process) const {
+  return std::any_of(started_.begin(), started_.end(),
+                     [&](const Started& one) { return one.process == process && one.is_told; });
 }
 
 Status connect(Transport& transport, Mailbox& mailbox, const std::vector<ProcessAddress>& processes,

@@ -33,6 +33,8 @@ class Connections {
   void lose(WorkerId process);
   // The commands that can be given now, in the order of the starts. Each process gets one.
   std::vector<Task> take_tasks();
+  // Whether the process, which is not lost, has got its command.
+  bool was_told(WorkerId process) const;
 
  private:
   struct Started {

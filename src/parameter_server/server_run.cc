@@ -51,7 +51,6 @@ WorkerId ServerRun::start(RunProcess process) {
 
 void ServerRun::connect_those_that_can() {
   for (Connections::Task& task : connections_.take_tasks()) {
-    at(task.process).was_told = true;
     tell(task.process, std::move(task.command));
   }
 }
@@ -86,9 +85,10 @@ Status ServerRun::lose(WorkerId process) {
   at(process).has_ended = true;
   roster_.lose(process);
   connections_.lose(process);
-  // A process that was told of nobody yet will not be told of this one.
+  // The command to connect is always the first one, and it will not name this process.
   for (const HostedProcess& other : processes_) {
-    if (other.was_told) tell(other.process.number, LostCommand{process});
+    const WorkerId number = other.process.number;
+    if (connections_.was_told(number)) tell(number, LostCommand{process});
   }
   connect_those_that_can();
   if (!begun_) return ok();

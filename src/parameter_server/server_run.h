@@ -24,7 +24,6 @@ namespace tenuto::servers {
 // What the host knows of a process.
 struct HostedProcess {
   RunProcess process;
-  bool was_told = false;      // to which processes it connects
   bool is_connected = false;  // to all that it was told of
   bool is_given_up = false;   // its messages and its end are no faults any more
   bool has_ended = false;
@@ -37,7 +36,8 @@ struct HostedProcess {
 
 // The automaton: what processes report in, commands out. It has no clock and no thread.
 //
-// After each input the caller sends take_commands(), in their order.
+// After each call that changes something, the caller sends what take_commands() returns, in that
+// order.
 class ServerRun {
  public:
   // A command for a process.
@@ -46,7 +46,7 @@ class ServerRun {
     HostCommand command;
   };
 
-  // The members of the run come from this roster, which has none yet.
+  // `roster` decides who belongs to the run. It must not have made any members yet.
   explicit ServerRun(Roster roster);
 
   // A process was started; its number is the next one, from 0, whatever is in `process`. If the run
@@ -90,8 +90,8 @@ class ServerRun {
   bool all_connected() const;
   // The decider has begun the newest epoch.
   bool is_installed() const { return installed_ == roster_.newest().members.epoch; }
-  // The end: all replicas have stopped; the decider has committed everything; all others have
-  // written down what they have.
+  // How far the end of the run has come: first all replicas stop, then the decider commits what it
+  // has decided, then all other processes write down their state.
   bool have_replicas_stopped() const { return ending_ > Ending::Stops; }
   bool has_decider_finished() const { return ending_ > Ending::Decides; }
   bool has_finished() const { return ending_ == Ending::Over; }

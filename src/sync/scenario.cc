@@ -139,7 +139,7 @@ double lognormal(double deviation, uint64_t key) {
 }
 
 IterationTimes times_of(const SyncScenario& scenario, uint64_t seed) {
-  CHECK(has_right_phases(scenario), "a phase that is not skipped, and none below zero");
+  CHECK(has_right_phases(scenario), "a scenario has a phase that lasts, and no length below zero");
   return [scenario, seed](int32_t replica, int64_t iteration, Duration now) {
     double compute =
         lognormal(scenario.compute_jitter, key_of(seed, replica, iteration, Draw::Compute));

@@ -26,8 +26,11 @@ inline constexpr int64_t kKeptVersions = 4;
 class ParameterStore {
  public:
   virtual ~ParameterStore() = default;
-  // Takes an update, whose mass is above 0; `gradients` are those of its works, in order,
-  // size_of(range) each.
+  // Changes the parameters by an update.
+  //
+  // Shapes:   `gradients` has one for each work of the update, in their order; each has
+  //           size_of(range) bytes
+  // Requires: the mass of the update is above 0
   virtual void apply(const DecidedUpdate& update, std::span<const Payload> gradients) = 0;
   // The parameters, as replicas read them: size_of(range).
   virtual Payload parameters() const = 0;
