@@ -137,6 +137,17 @@ OpSums learn_workers(MonitorState& state, const Step& step, int64_t number,
   return sums;
 }
 
+// How long each message of this sample may have waited for a processor, not for the network: all
+// that a thread of either worker waited in a step, divided among the messages.
+Duration wait_for_processors(const MonitorState& state, const LinkSample& sample) {
+  Duration longest{};
+  for (const WorkerId worker : {sample.from, sample.to}) {
+    const auto delay = state.run_delays.find(worker);
+    if (delay != state.run_delays.end()) longest = std::max(longest, delay->second);
+  }
+  return longest / sample.messages;
+}
+
 LateSums judge_links(MonitorState& state, const Step& step, int64_t number,
                      std::vector<Verdict>& verdicts) {
   const double share = state.options.least_op_share;
@@ -148,10 +159,14 @@ LateSums judge_links(MonitorState& state, const Step& step, int64_t number,
   for (const auto& [worker, sample] : step.network) {
     watch_of(std::minmax(worker, sample->peer)).add(*sample, worker, number);
   }
+  for (const auto& [worker, sample] : step.processors) {
+    if (sample->run_delay_is == Figure::Known) state.run_delays[worker] = sample->run_delay;
+  }
   for (const LinkSample* sample : step.links) {
     const LinkName name = std::minmax(sample->from, sample->to);
     LinkWatch& watch = watch_of(name);
-    std::optional<Verdict> verdict = watch.add(*sample, number, floor);
+    const Duration least = std::max(floor, wait_for_processors(state, *sample));
+    std::optional<Verdict> verdict = watch.add(*sample, number, least);
     if (!verdict) continue;
     std::tie(verdict->from, verdict->to) = name;
     verdict->sentence = sentence_of(*verdict);
@@ -277,6 +292,7 @@ MonitorState forget(MonitorState state, WorkerId worker) {
   });
   state.workers.erase(worker);
   state.loads.erase(worker);
+  state.run_delays.erase(worker);
   return state;
 }
 

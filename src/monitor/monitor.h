@@ -39,6 +39,7 @@ struct MonitorOptions {
   LinkOptions link;
   SpeedOptions speed;
   // A round trip that has grown by less than the larger of these is not slow: no plan would change.
+  // Neither is one that has grown by less than a message may have waited for a processor.
   Duration least_gain = std::chrono::microseconds(50);
   double least_op_share = 0.02;  // of the typical op
 };
@@ -56,7 +57,8 @@ struct MonitorState {
   MonitorOptions options;
   std::map<std::pair<WorkerId, WorkerId>, LinkWatch> links;  // first < second
   std::map<WorkerId, SpeedWatch> workers;
-  std::map<WorkerId, LoadWatch> loads;  // why they are slow
+  std::map<WorkerId, LoadWatch> loads;      // why they are slow
+  std::map<WorkerId, Duration> run_delays;  // per step, the newest that a kernel has told
   std::map<std::pair<StageId, OpKind>, StageTimes> stages;
   Duration typical_op{};         // median over stages and kinds, of the newest step
   Cluster cluster;               // the one that the last call returned to plan with

@@ -23,6 +23,7 @@ struct Job {
   double op_ms = 2, jitter = 0;
   std::map<std::pair<int32_t, int32_t>, double> one_way_ms;  // by the earlier worker; else 0.1
   std::map<int32_t, double> factor;                          // of ops
+  std::map<int32_t, double> run_delay_ms;  // of a worker, per step; else the kernel tells nothing
   double waiting_ms = 0;  // added to messages into worker 2, except the first of each step
   Random random{5};
 
@@ -65,7 +66,15 @@ struct Job {
       }
       traffic.note(number, events);
     }
-    return make_samples(events);
+    std::vector<StepSample> samples = make_samples(events);
+    for (StepSample& sample : samples) {
+      const auto delay = run_delay_ms.find(sample.worker.value);
+      if (delay == run_delay_ms.end()) continue;
+      sample.processor = ProcessorSample{.run_delay = from_milliseconds(delay->second),
+                                         .run_delay_is = Figure::Known,
+                                         .pressure_is = Figure::Known};
+    }
+    return samples;
   }
 
   int32_t workers() const { return pipelines * stages; }
@@ -126,6 +135,35 @@ TEST(Learn, ReportsASlowLinkAndItsHealing) {
             "link 2-3 (worker 2 to worker 3) is healed since step 120: round trip 40.1 -> 0.2 ms, "
             "sure 0.99");
   EXPECT_EQ(watch.changed, (std::vector<int64_t>{42, 142}));
+}
+
+// The round trip grows by 1 ms. Of the 12 ms that a thread waited for a processor in a step, each
+// of 8 messages may have waited 1.5 ms; of 4 ms, only 0.5 ms.
+TEST(Learn, DoesNotTakeTheWaitForAProcessorForASlowLink) {
+  const auto sentences_with = [](const std::map<int32_t, double>& run_delay_ms, double one_way_ms) {
+    Job job;
+    Watch watch(job);
+    watch.run(job, 0, 40);
+    job.one_way_ms[{2, 3}] = one_way_ms;
+    job.run_delay_ms = run_delay_ms;
+    watch.run(job, 40, 120);
+    return std::ssize(watch.sentences);
+  };
+  EXPECT_EQ(sentences_with({}, 0.6), 1);
+  EXPECT_EQ(sentences_with({{3, 12.0}}, 0.6), 0) << "the receiver's thread waited";
+  EXPECT_EQ(sentences_with({{2, 12.0}}, 0.6), 0) << "the sender's thread waited";
+  EXPECT_EQ(sentences_with({{1, 12.0}}, 0.6), 1) << "another worker's threads waited";
+  EXPECT_EQ(sentences_with({{3, 4.0}}, 0.6), 1) << "no thread waited long enough";
+  EXPECT_EQ(sentences_with({{3, 12.0}}, 20.1), 1) << "the link has added more than the wait";
+}
+
+TEST(Learn, ForgetsTheWaitOfAWorkerThatHasLeft) {
+  Job job;
+  Watch watch(job);
+  job.run_delay_ms = {{3, 12.0}};
+  watch.run(job, 0, 10);
+  EXPECT_EQ(watch.state.run_delays.size(), 1u);
+  EXPECT_TRUE(forget(watch.state, {3}).run_delays.empty());
 }
 
 TEST(Learn, PlansWithTheHigherEstimate) {
