@@ -180,17 +180,20 @@ int64_t Communicator::slice_bytes() const {
   return std::max(static_cast<int64_t>(bytes), std::min(kLeastSlice, most));
 }
 
-int32_t Communicator::sends_at_once(const Collective& moves) const {
+int32_t Communicator::sends_at_once(const Call& call, const Collective& moves) const {
+  const int32_t usual = settings_.sends_at_once;
+  const bool is_slow = slice_bytes() < settings_.slice_bytes;
+  if (!is_slow || usual == 0) return usual;
+  if (call.name.algorithm == "late-one") return 1;
   std::optional<WorkerId> peer;
   for (const Round& round : moves.rounds) {
     for (const Move& move : round.moves) {
       if (move.from != settings_.self) continue;
-      if (peer && *peer != move.to) return settings_.sends_at_once;
+      if (peer && *peer != move.to) return usual;
       peer = move.to;
     }
   }
-  const bool small = slice_bytes() < settings_.slice_bytes;
-  return small ? 2 * settings_.sends_at_once : settings_.sends_at_once;
+  return 2 * usual;
 }
 
 // Whether the ready service is asked how to make a call.

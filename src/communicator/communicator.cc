@@ -156,7 +156,7 @@ std::unique_ptr<Reduction> Communicator::make_reduction(const Call& call) {
   settings.receives_at_once = settings_.receives_at_once;
   settings.takers = recovery_ == nullptr && wire_.transport->has_takers();
   const Collective& moves = Procedures::cut(*call.procedure, call.slices);
-  settings.sends_at_once = sends_at_once(moves);
+  settings.sends_at_once = sends_at_once(call, moves);
   if (request.kind == CallKind::ReduceScatter) {
     for (const WorkerId owner : call.procedure->owners) {
       settings.kept.insert(settings.kept.end(), static_cast<size_t>(call.slices),

@@ -76,9 +76,10 @@ struct CommunicatorSettings {
   // slow, slices are smaller, because a slice's acknowledgement waits behind the data that its
   // receiver sends.
   int64_t slice_bytes = 512 << 10;
-  // Sends of a call under way at once; 0 = no limit. Twice as many if slices are smaller for a slow
-  // link and all sends go to one peer, as in a ring: acknowledgements take long there, and no other
-  // peer has to wait.
+  // Sends of a call under way at once; 0 = no limit. If slices are smaller for a slow link, twice
+  // as many where all sends go to one peer, as in a ring: acknowledgements take long there, and no
+  // other peer has to wait. By late-one only one then: the next message goes to another peer, which
+  // does not need it yet, and would take half of the port from the one that is needed.
   int32_t sends_at_once = 2;
   int32_t receives_at_once = 0;  // of a call, see ReductionSettings; 0 = as many as can be
   Duration silence_limit = std::chrono::seconds(30);  // a longer wait without any report fails
@@ -287,7 +288,7 @@ class Communicator {
   Result<Making> making_of(ProcedureName name, const CallRequest& request);
   uint64_t fingerprint_of(const CallRequest& request, const Making& making) const;
   int64_t slice_bytes() const;
-  int32_t sends_at_once(const Collective& moves) const;
+  int32_t sends_at_once(const Call& call, const Collective& moves) const;
   std::unique_ptr<Reduction> make_reduction(const Call& call);
   Status measure_link();
   Result<Duration> shortest(int tries, int64_t bytes);
