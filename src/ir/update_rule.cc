@@ -17,19 +17,11 @@ constexpr int64_t kMostMicros = 1'000'000;
 
 // Whether the rule can run this mode.
 Status accept(const SyncMode& mode, int32_t replicas, int64_t micros) {
-  if (const Status fault = check(mode, replicas); !fault.ok()) return fault;
-  if (!is_formed(mode)) {
-    return invalid(cat("sync mode ", to_text(mode),
-                       ": expected its groups, parents, shares or window, found none: form it from "
-                       "the replicas' times first"));
-  }
-  int64_t sum = 0;
-  for (const int64_t share : mode.shares) sum += share;
-  if (mode.kind == SyncKind::Rebalanced && sum != replicas * micros) {
-    return invalid(cat("sync mode rebalanced: expected shares that add up to ", replicas * micros,
-                       " micro-batches, those of ", replicas, " replicas, found ", sum));
-  }
-  return ok();
+  if (const Status fault = check_mode_of_run(mode, replicas, micros); !fault.ok()) return fault;
+  if (is_formed(mode)) return ok();
+  return invalid(cat("sync mode ", to_text(mode),
+                     ": expected its groups, parents, shares or window, found none: form it from "
+                     "the replicas' times first"));
 }
 
 }  // namespace
@@ -41,10 +33,6 @@ Mass mass_of(const Update& update) {
 }
 
 Result<UpdateRule> UpdateRule::make(const RuleStart& start) {
-  if (start.micros < 1 || start.micros > kMostMicros) {
-    return invalid(
-        cat("expected 1 to ", kMostMicros, " micro-batches per replica, found ", start.micros));
-  }
   if (const Status fault = accept(start.mode, start.replicas, start.micros); !fault.ok()) {
     return fault.error();
   }
@@ -378,6 +366,19 @@ void UpdateRule::release_free(Decided& decided) {
     set_phase(replica, Phase::Computing);
     decided.released.push_back(replica.work);
   }
+}
+
+Status check_mode_of_run(const SyncMode& mode, int32_t replicas, int64_t micros) {
+  if (micros < 1 || micros > kMostMicros) {
+    return invalid(
+        cat("expected 1 to ", kMostMicros, " micro-batches per replica, found ", micros));
+  }
+  if (const Status fault = check(mode, replicas); !fault.ok()) return fault;
+  int64_t sum = 0;
+  for (const int64_t share : mode.shares) sum += share;
+  if (mode.shares.empty() || sum == replicas * micros) return ok();
+  return invalid(cat("sync mode rebalanced: expected shares that add up to ", replicas * micros,
+                     " micro-batches, those of ", replicas, " replicas, found ", sum));
 }
 
 std::string to_text(const Update& update) {

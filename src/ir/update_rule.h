@@ -213,6 +213,12 @@ class UpdateRule {
   Mass offered_, applied_, dropped_;
 };
 
+// Whether a run can have this mode. It need not be formed: one that leaves its groups, parents,
+// shares or window open is formed from the replicas' times while the run goes on.
+//
+// Errors: those of UpdateRule::make, except for a mode that is not formed
+Status check_mode_of_run(const SyncMode& mode, int32_t replicas, int64_t micros);
+
 // An update as one line: its number and version, then its members by replica, each with iteration,
 // version read and mass, and with its parent where that is another one.
 //

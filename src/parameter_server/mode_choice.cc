@@ -3,21 +3,10 @@
 #include <utility>
 
 #include "base/text.h"
+#include "ir/update_rule.h"
 #include "sync/formed.h"
 
 namespace tenuto::servers {
-
-Status check_wanted(const SyncMode& mode, int32_t replicas, int64_t micros) {
-  if (const Status fault = check(mode, replicas); !fault.ok()) return fault;
-  if (!is_formed(mode)) return ok();
-  RuleStart start;
-  start.mode = mode;
-  start.replicas = replicas;
-  start.micros = micros;
-  const auto rule = UpdateRule::make(start);
-  if (!rule.ok()) return rule.error();
-  return ok();
-}
 
 ModeChoice::ModeChoice(const ModeChoiceSettings& settings, std::unique_ptr<Chooser> chooser)
     : settings_(settings),
@@ -43,7 +32,7 @@ Status ModeChoice::add(const MeasuredIteration& iteration) {
 
 Status ModeChoice::want(const std::optional<SyncMode>& mode) {
   if (mode) {
-    const Status fault = check_wanted(*mode, settings_.replicas, settings_.micros);
+    const Status fault = check_mode_of_run(*mode, settings_.replicas, settings_.micros);
     if (!fault.ok()) return fault;
   }
   wanted_ = mode;

@@ -26,12 +26,6 @@ struct ModeChoiceSettings {
   uint64_t seed = 0;
 };
 
-// Whether a run can have this mode. One that leaves groups, parents, shares or its window open is
-// formed from the replicas' times later.
-//
-// Errors: those of UpdateRule::make, except that the mode need not be formed
-Status check_wanted(const SyncMode& mode, int32_t replicas, int64_t micros);
-
 // The choice. It has no clock and no thread.
 class ModeChoice {
  public:
@@ -47,7 +41,7 @@ class ModeChoice {
   // From the next choice on the run shall have this mode. None = the chooser decides again, and
   // without one the mode stays.
   //
-  // Errors: check_wanted's
+  // Errors: check_mode_of_run's
   Status want(const std::optional<SyncMode>& mode);
 
   // The mode to change to, if it is time for a choice and it is another one than `current`. The

@@ -76,7 +76,7 @@ class ServerRun {
 
   // The sync mode from now on, whichever process has the decider; none = that process chooses.
   //
-  // Requires: a mode that check_wanted accepts (parameter_server/mode_choice.h)
+  // Requires: a mode that check_mode_of_run accepts (ir/update_rule.h)
   void want(const std::optional<SyncMode>& mode);
 
   // Begins the end: replicas stop, then the decider finishes, then all others. Before there are

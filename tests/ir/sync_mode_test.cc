@@ -6,6 +6,7 @@
 #include "base/random.h"
 #include "base/text.h"
 #include "ir/random_mode.h"
+#include "ir/update_rule.h"
 
 namespace tenuto {
 namespace {
@@ -129,6 +130,25 @@ TEST(SyncMode, RefusalsAreOneSentence) {
   EXPECT_EQ(check(mode, 3).error().message,
             "sync mode groups: expected groups numbered from 0 by their lowest replica, found "
             "group 2 where 1 is the next new one");
+}
+
+TEST(SyncMode, AModeOfARunFitsItsReplicas) {
+  const auto said = [](const std::string& text, int32_t replicas, int64_t micros) {
+    const Status fits = check_mode_of_run(sync_mode_from_text(text).value(), replicas, micros);
+    return fits.ok() ? std::string() : fits.error().message;
+  };
+  // What a mode leaves open is formed later.
+  for (const char* text : {"synchronous", "x:4", "grace:2", "groups", "groups:0,1/2,3", "ring:2",
+                           "rebalanced", "rebalanced:8,8,7,9", "bounded:3"}) {
+    EXPECT_EQ(said(text, 4, 8), "") << text;
+  }
+  EXPECT_EQ(said("synchronous", 1, 1), "");
+  EXPECT_EQ(said("x:5", 4, 8),
+            "sync mode x:5: expected a count from 1 to 4 with 4 replicas, found 5");
+  EXPECT_EQ(said("rebalanced:8,8,8,9", 4, 8),
+            "sync mode rebalanced: expected shares that add up to 32 micro-batches, those of 4 "
+            "replicas, found 33");
+  EXPECT_EQ(said("synchronous", 4, 0), "expected 1 to 1000000 micro-batches per replica, found 0");
 }
 
 // Every field in every kind that has no use for it.
