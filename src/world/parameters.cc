@@ -147,14 +147,13 @@ void initial_values(const ParameterCard& card, int64_t seed, std::span<float> in
   }
 }
 
-double learning_rate(const OptimizerSettings& optimizer, int64_t step, int64_t step_count) {
-  const int64_t warm_up = optimizer.warm_up_steps;
-  if (step < warm_up) {
-    return optimizer.learning_rate * static_cast<double>(step + 1) / static_cast<double>(warm_up);
-  }
+double learning_rate(const OptimizerSettings& optimizer, double step, int64_t step_count) {
+  const double warm_up = optimizer.warm_up_steps;
+  // The last step of the warm-up already has the highest rate, and so has what lies behind it.
+  if (step < warm_up) return optimizer.learning_rate * std::min(step + 1, warm_up) / warm_up;
   if (optimizer.schedule != "cosine") return optimizer.learning_rate;
-  const double span = static_cast<double>(std::max<int64_t>(1, step_count - warm_up));
-  const double progress = std::min(1.0, static_cast<double>(step - warm_up) / span);
+  const double span = std::max(1.0, static_cast<double>(step_count) - warm_up);
+  const double progress = std::min(1.0, (step - warm_up) / span);
   const double share = 0.5 * (1.0 + std::cos(std::numbers::pi * progress));
   return optimizer.learning_rate *
          (optimizer.minimum_rate + (1.0 - optimizer.minimum_rate) * share);

@@ -68,7 +68,8 @@ std::vector<ElementRange> growth_of(std::span<const ParameterCard> cards,
 // Shapes: `into` has card.count() elements
 void initial_values(const ParameterCard& card, int64_t seed, std::span<float> into);
 
-// The learning rate of a step: linear warm-up, then cosine to the minimum (or constant).
-double learning_rate(const OptimizerSettings& optimizer, int64_t step, int64_t step_count);
+// The learning rate of a step: linear warm-up, then cosine to the minimum (or constant). The step
+// need not be whole: with server shards it is the mass before an update, in parts of a step's mass.
+double learning_rate(const OptimizerSettings& optimizer, double step, int64_t step_count);
 
 }  // namespace tenuto

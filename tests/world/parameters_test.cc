@@ -3,6 +3,8 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cmath>
+#include <numbers>
 
 #include "base/random.h"
 
@@ -81,6 +83,43 @@ TEST(ParameterLayout, EachKindIsTogether) {
     std::reverse(reversed.begin(), reversed.end());
     EXPECT_EQ(growth_of(cards, layout), reversed) << "layers " << first << " to " << end;
   }
+}
+
+// Whole steps have the bits of the rule in whole numbers.
+TEST(LearningRate, OfWholeSteps) {
+  OptimizerSettings optimizer;
+  optimizer.learning_rate = 0.3;
+  optimizer.minimum_rate = 0.07;
+  optimizer.warm_up_steps = 7;
+  for (int64_t step = 0; step < 130; ++step) {
+    double expected = optimizer.learning_rate * static_cast<double>(step + 1) / 7.0;
+    if (step >= 7) {
+      const double progress = std::min(1.0, static_cast<double>(step - 7) / 97.0);
+      const double share = 0.5 * (1.0 + std::cos(std::numbers::pi * progress));
+      expected = optimizer.learning_rate *
+                 (optimizer.minimum_rate + (1.0 - optimizer.minimum_rate) * share);
+    }
+    EXPECT_EQ(learning_rate(optimizer, static_cast<double>(step), 104), expected) << step;
+  }
+}
+
+TEST(LearningRate, BetweenSteps) {
+  OptimizerSettings optimizer;
+  optimizer.learning_rate = 1;
+  optimizer.warm_up_steps = 4;
+  EXPECT_DOUBLE_EQ(learning_rate(optimizer, 0.5, 104), 0.375);
+  EXPECT_DOUBLE_EQ(learning_rate(optimizer, 2.5, 104), 0.875);
+  // The rate never rises above the highest one.
+  EXPECT_DOUBLE_EQ(learning_rate(optimizer, 3.5, 104), 1);
+  double before = 1;
+  for (double step = 4; step < 110; step += 0.25) {
+    const double rate = learning_rate(optimizer, step, 104);
+    EXPECT_LE(rate, before) << step;
+    before = rate;
+  }
+  EXPECT_DOUBLE_EQ(before, 0.1);
+  optimizer.schedule = "constant";
+  EXPECT_DOUBLE_EQ(learning_rate(optimizer, 60.5, 104), 1);
 }
 
 }  // namespace
