@@ -9,6 +9,7 @@
 #include "base/text.h"
 #include "world/cluster.h"
 #include "world/model_profile.h"
+#include "world/sync_fit.h"
 
 namespace tenuto {
 
@@ -386,9 +387,9 @@ int32_t cut_layers(const Job& job) {
 
 Found find_misfit(const Job& job) {
   for (const auto find :
-       {misfit_of_name, misfit_of_holders, misfit_of_workers, misfit_of_model, misfit_of_data,
-        misfit_of_paced, misfit_of_network, misfit_of_send, misfit_of_absence, misfit_of_path,
-        misfit_of_numerics, misfit_of_layers}) {
+       {misfit_of_name, misfit_of_holders, misfit_of_workers, find_misfit_of_sync, misfit_of_model,
+        misfit_of_data, misfit_of_paced, misfit_of_network, misfit_of_send, misfit_of_absence,
+        misfit_of_path, misfit_of_numerics, misfit_of_layers}) {
     if (Found found = find(job)) return found;
   }
   return job.parallel.schedule.empty() ? find_misfit_of_workers(job) : Found();

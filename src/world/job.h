@@ -118,6 +118,17 @@ struct ResilienceSettings {
   int32_t copies = 0;                     // of each stage's state, on workers of other stages
 };
 
+// [sync]
+struct SyncSettings {
+  std::string mode = "synchronous";         // a sync mode (ir/sync_mode.h) | auto
+  std::string architecture = "all-reduce";  // all-reduce | servers
+  int32_t servers = 2;                      // servers: processes that keep the parameters
+  std::string chooser = "look-ahead";       // auto: look-ahead | heuristic | learned
+  std::string chooser_file;                 // learned: what it has learned; empty = nothing
+  std::string chooser_content;              // of that file; taken from it when the job is loaded
+  double kappa = 0.3;                       // what age costs (docs/sync-modes.md)
+};
+
 // [coordinator]
 struct CoordinatorSettings {
   std::string listen = "127.0.0.1:0";  // port 0 = any free one
@@ -146,6 +157,7 @@ struct Job {
   DeviceSettings device;
   NetworkSettings network;
   ResilienceSettings resilience;
+  SyncSettings sync;
   CoordinatorSettings coordinator;
   std::vector<Fault> faults;  // [[fault]]; load_job replaces each trace and chaos by its faults
 
@@ -153,8 +165,14 @@ struct Job {
   Seats seats() const;
   // Workers of a fresh plan; those that a plan file leaves idle count if they are not the last.
   int32_t worker_count() const;
+  // Whether processes of their own keep the parameters (server shards).
+  bool has_servers() const { return sync.architecture == "servers"; }
+  // Workers of a fresh plan, and behind them the servers, if the job has these.
+  int32_t process_count() const { return worker_count() + (has_servers() ? sync.servers : 0); }
   // Micro-batches of a step, over all pipelines.
   int32_t micro_count() const { return parallel.micros * parallel.pipelines; }
+  // The same as the mass of a step.
+  int64_t full_mass() const { return micro_count(); }
 };
 
 }  // namespace tenuto

@@ -265,6 +265,36 @@ std::vector<Key> control_keys() {
   };
 }
 
+std::vector<Key> sync_keys() {
+  return {
+      key("sync.mode", slot<&Job::sync, &SyncSettings::mode>,
+          "which gradients make an update, and who waits for whom: a sync mode such as "
+          "synchronous, x:3 or groups; auto: the chooser changes the mode while the run goes on"),
+      key("sync.architecture", slot<&Job::sync, &SyncSettings::architecture>,
+          "all-reduce: the workers sum their gradients, and all make the same update; servers: "
+          "other processes keep the parameters and make the updates, in any mode",
+          {"all-reduce", "servers"}),
+      key("sync.servers", slot<&Job::sync, &SyncSettings::servers>,
+          "servers: how many processes keep the parameters; each parameter is kept twice if there "
+          "are two or more",
+          whole(1, 256)),
+      key("sync.chooser", slot<&Job::sync, &SyncSettings::chooser>,
+          "mode = \"auto\": look-ahead: simulates every mode with the measured times; heuristic: a "
+          "published formula; learned: the heuristic, until what it has learned is surely better",
+          {"look-ahead", "heuristic", "learned"}),
+      key("sync.chooser_file", slot<&Job::sync, &SyncSettings::chooser_file>,
+          "learned: a chooser file, as `tenuto bench sync` writes it; empty = it has learned "
+          "nothing"),
+      key("sync.chooser_content", slot<&Job::sync, &SyncSettings::chooser_content>,
+          "the content of that file; taken from sync.chooser_file, so that all processes have the "
+          "same"),
+      key("sync.kappa", slot<&Job::sync, &SyncSettings::kappa>,
+          "mode = \"auto\": what the age of gradients costs; about 0.3 for plain SGD, 0.6 with "
+          "momentum or AdamW",
+          Range{.low = 0, .high = 100}),
+  };
+}
+
 std::vector<Key> coordinator_keys() {
   return {
       key("coordinator.listen", slot<&Job::coordinator, &CoordinatorSettings::listen>,
@@ -286,13 +316,11 @@ std::vector<Key> coordinator_keys() {
   };
 }
 
-constexpr std::string_view kLater = "belongs to a later version of Tenuto; remove it";
 constexpr std::string_view kTensor =
     "asks for a group of devices that share one model shard (tensor parallelism), which is not in "
     "scope yet: a worker is one process with one device; remove it";
-// Names that belong to a later version or to none, and the sentences that say so.
+// Names that a later version may have, and the sentences that say so.
 constexpr std::pair<std::string_view, std::string_view> kLaterNames[] = {
-    {"sync", kLater},
     {"parallel.tensor", kTensor},
     {"parallel.tensor_parallel", kTensor},
     {"device.per_worker", kTensor}};
@@ -344,8 +372,9 @@ bool Range::contains(double number) const {
 const std::vector<Key>& job_keys() {
   static const std::vector<Key> kKeys = [] {
     std::vector<Key> all;
-    for (const auto& part : {run_keys(), model_keys(), optimizer_keys(), parallel_keys(),
-                             device_keys(), network_keys(), control_keys(), coordinator_keys()}) {
+    for (const auto& part :
+         {run_keys(), model_keys(), optimizer_keys(), parallel_keys(), device_keys(),
+          network_keys(), control_keys(), sync_keys(), coordinator_keys()}) {
       all.insert(all.end(), part.begin(), part.end());
     }
     return all;

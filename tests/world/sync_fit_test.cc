@@ -1,0 +1,259 @@
+// The section [sync] of a job: its settings, the file that travels with it, and what does not fit.
+#include "world/sync_fit.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "base/text.h"
+#include "world/job_file.h"
+#include "world/load.h"
+
+namespace tenuto {
+namespace {
+
+// A job of four replicas with four micro-batches each.
+std::vector<std::string> four_replicas() { return {"data.paths=a", "parallel.pipelines=4"}; }
+
+// The same with server shards.
+std::vector<std::string> with_servers() {
+  std::vector<std::string> flags = four_replicas();
+  flags.push_back("sync.architecture=servers");
+  return flags;
+}
+
+// The error of the job of these flags, behind its place; empty = it is accepted.
+std::string refusal(std::vector<std::string> flags, const std::vector<std::string>& more = {}) {
+  flags.insert(flags.end(), more.begin(), more.end());
+  const auto loaded = load_job("", flags);
+  if (loaded.ok()) return "";
+  EXPECT_EQ(loaded.error().code, Code::Invalid);
+  return loaded.error().message;
+}
+
+TEST(SyncSettings, TheDefaultIsSynchronousWithoutServers) {
+  const auto loaded = load_job("", four_replicas());
+  ASSERT_TRUE(loaded.ok()) << loaded.error().message;
+  const Job& job = loaded.value().job;
+  EXPECT_FALSE(job.has_servers());
+  EXPECT_EQ(job.sync.mode, "synchronous");
+  EXPECT_EQ(job.process_count(), 4);
+  EXPECT_EQ(job.full_mass(), 16);
+}
+
+TEST(SyncSettings, ServersAreBehindTheWorkers) {
+  const File file(
+      "[data]\npaths = ['a']\n[parallel]\npipelines = 3\nmicros = 5\n[optimizer]\nclip = 0\n"
+      "[sync]\nmode = 'x:2'\narchitecture = 'servers'\nservers = 4\nkappa = 1\n");
+  const auto loaded = load_job(file.path(), {});
+  ASSERT_TRUE(loaded.ok()) << loaded.error().message;
+  const Job& job = loaded.value().job;
+  EXPECT_TRUE(job.has_servers());
+  EXPECT_EQ(job.worker_count(), 3);
+  EXPECT_EQ(job.process_count(), 7);
+  EXPECT_EQ(job.full_mass(), 15);
+  EXPECT_EQ(job.sync.kappa, 1);
+  EXPECT_EQ(loaded.value().origin.at("sync.mode"), cat(file.path(), ":9"));
+  // The workers read the same.
+  const auto again = job_from_toml(to_toml(job), "text");
+  ASSERT_TRUE(again.ok()) << again.error().message;
+  EXPECT_EQ(to_toml(again.value()), to_toml(job));
+  EXPECT_EQ(again.value().process_count(), 7);
+}
+
+TEST(SyncSettings, UnknownKeysAndChoicesAreRefused) {
+  EXPECT_EQ(refusal(four_replicas(), {"--sync.architecture=ring"}),
+            "--sync.architecture=ring: sync.architecture expects \"all-reduce\" or \"servers\", "
+            "found \"ring\"");
+  EXPECT_EQ(refusal(with_servers(), {"--sync.servers=0"}),
+            "--sync.servers=0: sync.servers expects a whole number in [1, 256], found 0");
+  EXPECT_EQ(refusal(four_replicas(), {"--sync.server=1"}),
+            "--sync.server=1: [sync] has no key server, did you mean servers?");
+  EXPECT_EQ(refusal(four_replicas(), {"--sync.chooser=best"}),
+            "--sync.chooser=best: sync.chooser expects \"look-ahead\", \"heuristic\" or "
+            "\"learned\", found \"best\"");
+}
+
+TEST(SyncModes, EveryModeFitsServers) {
+  for (const char* mode :
+       {"synchronous", "asynchronous", "x:4", "grace:2", "grace:2:12.5ms", "groups",
+        "groups:0,1/2,3", "ring:2", "ring:2:0,1,0,1", "backup:3", "rebalanced",
+        "rebalanced:2,4,6,4", "bounded:3", "x:2+bounded:1", "auto"}) {
+    EXPECT_EQ(refusal(with_servers(), {cat("sync.mode=", mode)}), "") << mode;
+  }
+}
+
+TEST(SyncModes, PartialUpdatesNeedServers) {
+  for (const char* mode : {"x:2", "asynchronous", "rebalanced", "synchronous+bounded:1"}) {
+    EXPECT_EQ(refusal(four_replicas(), {cat("--sync.mode=", mode)}),
+              cat("--sync.mode=", mode, ": sync.mode \"", mode,
+                  "\" needs sync.architecture = \"servers\": partial updates run through server "
+                  "shards"));
+  }
+  EXPECT_EQ(refusal(four_replicas(), {"--sync.mode=auto"}),
+            "--sync.mode=auto: sync.mode \"auto\" needs sync.architecture = \"servers\": it may "
+            "choose partial updates, which run through server shards");
+}
+
+TEST(SyncModes, TextThatIsNoModeIsRefused) {
+  const std::string said = refusal(four_replicas(), {"--sync.mode=synchronus"});
+  EXPECT_EQ(said.find("--sync.mode=synchronus: sync.mode expects \"auto\" or a sync mode: sync "
+                      "mode 'synchronus': expected synchronous, "),
+            0u)
+      << said;
+  EXPECT_NE(said.find("did you mean 'synchronous'?"), std::string::npos) << said;
+  EXPECT_NE(refusal(with_servers(), {"--sync.mode=groups:0,1/1,2"})
+                .find("expected each replica in one group, found '1 twice'"),
+            std::string::npos);
+}
+
+TEST(SyncModes, ModesFitTheReplicas) {
+  const std::string start = "sync.mode does not fit parallel.pipelines and parallel.micros: ";
+  const auto said = [&](const std::string& mode, std::vector<std::string> flags) {
+    const std::string flag = "--sync.mode=" + mode, head = flag + ": " + start;
+    flags.push_back(flag);
+    const std::string message = refusal(flags);
+    EXPECT_EQ(message.find(head), 0u) << message;
+    return message.substr(std::min(head.size(), message.size()));
+  };
+  EXPECT_EQ(said("x:5", with_servers()),
+            "sync mode x:5: expected a count from 1 to 4 with 4 replicas, found 5");
+  EXPECT_EQ(said("groups:0,1/2", with_servers()),
+            "sync mode groups:0,1/2: its groups have 3 replicas, but there are 4: name each "
+            "replica in one group");
+  EXPECT_EQ(said("rebalanced:4,4,4,5", with_servers()),
+            "sync mode rebalanced: expected shares that add up to 16 micro-batches, those of 4 "
+            "replicas, found 17");
+  EXPECT_EQ(said("asynchronous", {"data.paths=a", "sync.architecture=servers"}),
+            "sync mode asynchronous: one replica has no other one to wait for: use synchronous");
+  EXPECT_EQ(refusal({"data.paths=a", "sync.architecture=servers"}), "");
+  EXPECT_EQ(refusal({"data.paths=a", "sync.architecture=servers"}, {"--sync.mode=auto"}),
+            "--sync.mode=auto: sync.mode \"auto\" chooses how several replicas make updates, and "
+            "parallel.pipelines is 1: take \"synchronous\"");
+}
+
+TEST(SyncModes, LocalStepsAreRefused) {
+  for (const auto& flags : {four_replicas(), with_servers()}) {
+    EXPECT_EQ(refusal(flags, {"--sync.mode=synchronous+local:4"}),
+              "--sync.mode=synchronous+local:4: sync.mode \"synchronous+local:4\" has local steps, "
+              "which this version can only simulate: leave out +local and +outer");
+  }
+}
+
+// One setting at a time beside server shards, and the begin of the sentence behind its name.
+TEST(Servers, SettingsOfSynchronousTrainingAreRefused) {
+  const std::vector<std::pair<std::string, std::string>> all = {
+      {"device.kind=paced", "\"paced\" computes no gradients that server shards could take"},
+      {"resilience.layers=adapt", "\"adapt\" is about layers that move between stages"},
+      {"resilience.layers=observe", "\"observe\" is about layers that move between stages"},
+      {"resilience.slow_workers=adapt", "\"adapt\" moves micro-batches between pipelines"},
+      {"resilience.copies=1", "1 asks for copies of a stage on other workers"},
+      {"resilience.numerics=reproducible", "\"reproducible\" sums the gradients of a step in"},
+      {"parallel.optimizer=staggered", "\"staggered\" says when each stage makes its update"},
+      {"parallel.schedule=lists.sched", "names lists.sched, and with server shards each replica"},
+      {"parallel.stages=2", "2 stages do not go with server shards in this version"},
+      {"parallel.chunks=2", "2 stages in a worker do not go with server shards in this version"},
+      {"sync.servers=3", "3 servers would each have a part of the model, and optimizer.clip (1)"},
+  };
+  for (const auto& [flag, sentence] : all) {
+    const std::string key = flag.substr(0, flag.find('='));
+    const std::string said = refusal(with_servers(), {"--" + flag});
+    EXPECT_EQ(said.find(cat("--", flag, ": ", key, " ", sentence)), 0u) << said;
+  }
+}
+
+TEST(Servers, WhatFitsIsAccepted) {
+  for (const char* flag :
+       {"device.kind=cuda", "resilience.slow_links=observe", "resilience.numerics=fast",
+        "parallel.optimizer=auto", "parallel.chunks=1", "sync.servers=1", "model.tied=true"}) {
+    EXPECT_EQ(refusal(with_servers(), {flag}), "") << flag;
+  }
+  EXPECT_EQ(refusal(with_servers(), {"sync.servers=8", "optimizer.clip=0"}), "");
+  // Without servers their number does not matter.
+  EXPECT_EQ(refusal(four_replicas(), {"sync.servers=8"}), "");
+}
+
+TEST(Servers, FaultsAreNotRehearsed) {
+  const File file(
+      "[data]\npaths = ['a']\n[parallel]\npipelines = 2\n[sync]\narchitecture = 'servers'\n"
+      "[[fault]]\nkind = 'kill'\nworker = '1'\nat_step = 2\n");
+  const auto loaded = load_job(file.path(), {});
+  ASSERT_FALSE(loaded.ok());
+  const std::string start =
+      cat(file.path(), ":7:1: fault[0] is a fault that a step rehearses, and with server shards");
+  EXPECT_EQ(loaded.error().message.find(start), 0u) << loaded.error().message;
+}
+
+// ---- the chooser file ---------------------------------------------------------------------------
+
+constexpr char kChooser[] = "tenuto chooser 1\nreplicas 4\n# a comment with \"quotes\" and \\\n";
+
+// The text of a job has the whole file, wherever that is.
+TEST(ChooserFile, TravelsWithTheJob) {
+  std::string text;
+  {
+    const File file(kChooser);
+    std::vector<std::string> flags = with_servers();
+    flags.insert(flags.end(), {"sync.mode=auto", "sync.chooser=learned",
+                               cat("sync.chooser_file=", file.path())});
+    const auto loaded = load_job("", flags);
+    ASSERT_TRUE(loaded.ok()) << loaded.error().message;
+    EXPECT_EQ(loaded.value().job.sync.chooser_content, kChooser);
+    EXPECT_EQ(loaded.value().origin.at("sync.chooser_content"), file.path());
+    text = to_toml(loaded.value().job);
+  }
+  const auto job = job_from_toml(text, "text");
+  ASSERT_TRUE(job.ok()) << job.error().message;
+  EXPECT_EQ(job.value().sync.chooser_content, kChooser);
+  EXPECT_EQ(to_toml(job.value()), text);
+}
+
+TEST(ChooserFile, WithoutOneNothingTravels) {
+  const auto loaded = load_job("", {"data.paths=a", "sync.chooser=learned"});
+  ASSERT_TRUE(loaded.ok()) << loaded.error().message;
+  EXPECT_EQ(loaded.value().job.sync.chooser_content, "");
+  EXPECT_EQ(loaded.value().origin.at("sync.chooser_content"), "default");
+}
+
+TEST(ChooserFile, BelongsToTheLearnedChooser) {
+  const File file(kChooser);
+  const std::string flag = cat("--sync.chooser_file=", file.path());
+  EXPECT_EQ(refusal(with_servers(), {"sync.mode=auto", flag}),
+            cat(flag,
+                ": sync.chooser_file names what a learned chooser has learned, and sync.chooser is "
+                "\"look-ahead\": set that to \"learned\", or leave the file out"));
+}
+
+TEST(ChooserFile, FilesThatCannotTravelAreRefused) {
+  const auto said = [](const std::string& path) {
+    return refusal(with_servers(), {"sync.chooser=learned", cat("sync.chooser_file=", path)});
+  };
+  const File empty(""), binary(std::string("tenuto\0chooser", 14)), accents("# gr\xc3\xb6\xc3\x9f"),
+      large(std::string((1 << 20) + 1, '#'));
+  EXPECT_EQ(said(empty.path()), cat(empty.path(),
+                                    ": expected a text in ASCII for sync.chooser_file, found an "
+                                    "empty file"));
+  for (const File* file : {&binary, &accents}) {
+    EXPECT_EQ(
+        said(file->path()),
+        cat(file->path(), ": expected a text in ASCII for sync.chooser_file, found other bytes"));
+  }
+  EXPECT_NE(said(large.path()).find("bytes are too many for sync.chooser_file, which travels"),
+            std::string::npos);
+  EXPECT_NE(said("/nowhere/chooser"), "");
+}
+
+TEST(ChooserFile, ContentsAreTakenFromTheFile) {
+  EXPECT_EQ(refusal(with_servers(), {"sync.chooser_content=x"}),
+            "sync.chooser_content is taken from a file: name it in sync.chooser_file");
+  const File file(kChooser);
+  EXPECT_EQ(refusal(with_servers(), {"sync.chooser=learned", "sync.chooser_content=x",
+                                     cat("sync.chooser_file=", file.path())}),
+            cat("--sync.chooser_content is not the content of ", file.path(), ": leave it out"));
+}
+
+}  // namespace
+}  // namespace tenuto
