@@ -242,6 +242,12 @@ Result<SimulationCase> case_of_job(const SimulateOptions& options, Watch& watch)
   const auto loaded = load_effective_job(options.file, {});
   if (!loaded.ok()) return loaded.error();
   const Job& job = loaded.value().job;
+  if (job.has_servers()) {
+    return invalid(cat(options.file,
+                       " has sync.architecture = \"servers\", and only synchronous steps of a job "
+                       "can be priced: take tenuto simulate --sync MODE --replicas ",
+                       job.parallel.pipelines, " with the times of an iteration"));
+  }
   auto plan = make_job_plan(job, &watch);
   if (!plan.ok()) return plan.error();
   if (job.device.layers != nullptr) {

@@ -281,6 +281,17 @@ TEST(Simulate, Refusals) {
   EXPECT_NE(with([](O& o) { o.file = "none.json"; }).find("none.json"), std::string::npos);
 }
 
+TEST(Simulate, AJobWithServersIsRefused) {
+  const Scratch job("servers.toml",
+                    "[data]\npaths = ['a']\n[parallel]\npipelines = 3\n"
+                    "[sync]\narchitecture = 'servers'\n");
+  SimulateOptions options;
+  options.file = job.path();
+  const std::string said = refused(options, 2);
+  EXPECT_NE(said.find("only synchronous steps of a job can be priced"), std::string::npos) << said;
+  EXPECT_NE(said.find("--sync MODE --replicas 3"), std::string::npos) << said;
+}
+
 TEST(Simulate, PlansAndTraces) {
   Shape shape;
   shape.stages = shape.layers = 2;
