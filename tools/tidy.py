@@ -28,14 +28,15 @@ SEES = {
     "communicator": "runtime world collective ir transport base",
     "rehearsal": "runtime world collective ir transport base",
     "protocol": "world ir base",
-    "worker": "protocol rehearsal runtime world collective ir transport base",
+    "worker": "parameter_server sync sim protocol rehearsal runtime world collective ir transport "
+    "base",
     "plan": "sim collective world ir base",
     "engine": "runtime world ir base",
     "adapt": "plan sim collective world ir base",
     "sync": "sim world ir base",
     "parameter_server": "sync transport sim world ir base",
     "control": "protocol adapt sync plan monitor sim world ir transport base",
-    "run": "control protocol adapt sync plan monitor sim world ir transport base",
+    "run": "parameter_server control protocol adapt sync plan monitor sim world ir transport base",
     "app": "run worker control protocol rehearsal communicator parameter_server sync adapt "
     "engine plan runtime monitor sim collective world transport ir base",
 }
