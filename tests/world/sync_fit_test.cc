@@ -77,7 +77,7 @@ TEST(SyncSettings, UnknownKeysAndChoicesAreRefused) {
             "\"learned\", found \"best\"");
 }
 
-TEST(SyncModes, EveryModeFitsServers) {
+TEST(JobSyncMode, EveryModeFitsServers) {
   for (const char* mode :
        {"synchronous", "asynchronous", "x:4", "grace:2", "grace:2:12.5ms", "groups",
         "groups:0,1/2,3", "ring:2", "ring:2:0,1,0,1", "backup:3", "rebalanced",
@@ -86,7 +86,7 @@ TEST(SyncModes, EveryModeFitsServers) {
   }
 }
 
-TEST(SyncModes, PartialUpdatesNeedServers) {
+TEST(JobSyncMode, PartialUpdatesNeedServers) {
   for (const char* mode : {"x:2", "asynchronous", "rebalanced", "synchronous+bounded:1"}) {
     EXPECT_EQ(refusal(four_replicas(), {cat("--sync.mode=", mode)}),
               cat("--sync.mode=", mode, ": sync.mode \"", mode,
@@ -98,7 +98,7 @@ TEST(SyncModes, PartialUpdatesNeedServers) {
             "choose partial updates, which run through server shards");
 }
 
-TEST(SyncModes, TextThatIsNoModeIsRefused) {
+TEST(JobSyncMode, TextThatIsNoModeIsRefused) {
   const std::string said = refusal(four_replicas(), {"--sync.mode=synchronus"});
   EXPECT_EQ(said.find("--sync.mode=synchronus: sync.mode expects \"auto\" or a sync mode: sync "
                       "mode 'synchronus': expected synchronous, "),
@@ -110,7 +110,7 @@ TEST(SyncModes, TextThatIsNoModeIsRefused) {
             std::string::npos);
 }
 
-TEST(SyncModes, ModesFitTheReplicas) {
+TEST(JobSyncMode, ModesFitTheReplicas) {
   const std::string start = "sync.mode does not fit parallel.pipelines and parallel.micros: ";
   const auto said = [&](const std::string& mode, std::vector<std::string> flags) {
     const std::string flag = "--sync.mode=" + mode, head = flag + ": " + start;
@@ -135,7 +135,7 @@ TEST(SyncModes, ModesFitTheReplicas) {
             "parallel.pipelines is 1: take \"synchronous\"");
 }
 
-TEST(SyncModes, LocalStepsAreRefused) {
+TEST(JobSyncMode, LocalStepsAreRefused) {
   for (const auto& flags : {four_replicas(), with_servers()}) {
     EXPECT_EQ(refusal(flags, {"--sync.mode=synchronous+local:4"}),
               "--sync.mode=synchronous+local:4: sync.mode \"synchronous+local:4\" has local steps, "
@@ -144,7 +144,7 @@ TEST(SyncModes, LocalStepsAreRefused) {
 }
 
 // One setting at a time beside server shards, and the begin of the sentence behind its name.
-TEST(Servers, SettingsOfSynchronousTrainingAreRefused) {
+TEST(JobWithServers, SettingsOfSynchronousTrainingAreRefused) {
   const std::vector<std::pair<std::string, std::string>> all = {
       {"device.kind=paced", "\"paced\" computes no gradients that server shards could take"},
       {"resilience.layers=adapt", "\"adapt\" is about layers that move between stages"},
@@ -165,7 +165,7 @@ TEST(Servers, SettingsOfSynchronousTrainingAreRefused) {
   }
 }
 
-TEST(Servers, WhatFitsIsAccepted) {
+TEST(JobWithServers, WhatFitsIsAccepted) {
   for (const char* flag :
        {"device.kind=cuda", "resilience.slow_links=observe", "resilience.numerics=fast",
         "parallel.optimizer=auto", "parallel.chunks=1", "sync.servers=1", "model.tied=true"}) {
@@ -176,7 +176,7 @@ TEST(Servers, WhatFitsIsAccepted) {
   EXPECT_EQ(refusal(four_replicas(), {"sync.servers=8"}), "");
 }
 
-TEST(Servers, FaultsAreNotRehearsed) {
+TEST(JobWithServers, FaultsAreNotRehearsed) {
   const File file(
       "[data]\npaths = ['a']\n[parallel]\npipelines = 2\n[sync]\narchitecture = 'servers'\n"
       "[[fault]]\nkind = 'kill'\nworker = '1'\nat_step = 2\n");
@@ -192,7 +192,7 @@ TEST(Servers, FaultsAreNotRehearsed) {
 constexpr char kChooser[] = "tenuto chooser 1\nreplicas 4\n# a comment with \"quotes\" and \\\n";
 
 // The text of a job has the whole file, wherever that is.
-TEST(ChooserFile, TravelsWithTheJob) {
+TEST(JobChooserFile, TravelsWithTheJob) {
   std::string text;
   {
     const File file(kChooser);
@@ -211,14 +211,14 @@ TEST(ChooserFile, TravelsWithTheJob) {
   EXPECT_EQ(to_toml(job.value()), text);
 }
 
-TEST(ChooserFile, WithoutOneNothingTravels) {
+TEST(JobChooserFile, WithoutOneNothingTravels) {
   const auto loaded = load_job("", {"data.paths=a", "sync.chooser=learned"});
   ASSERT_TRUE(loaded.ok()) << loaded.error().message;
   EXPECT_EQ(loaded.value().job.sync.chooser_content, "");
   EXPECT_EQ(loaded.value().origin.at("sync.chooser_content"), "default");
 }
 
-TEST(ChooserFile, BelongsToTheLearnedChooser) {
+TEST(JobChooserFile, BelongsToTheLearnedChooser) {
   const File file(kChooser);
   const std::string flag = cat("--sync.chooser_file=", file.path());
   EXPECT_EQ(refusal(with_servers(), {"sync.mode=auto", flag}),
@@ -227,7 +227,7 @@ TEST(ChooserFile, BelongsToTheLearnedChooser) {
                 "\"look-ahead\": set that to \"learned\", or leave the file out"));
 }
 
-TEST(ChooserFile, FilesThatCannotTravelAreRefused) {
+TEST(JobChooserFile, FilesThatCannotTravelAreRefused) {
   const auto said = [](const std::string& path) {
     return refusal(with_servers(), {"sync.chooser=learned", cat("sync.chooser_file=", path)});
   };
@@ -246,7 +246,7 @@ TEST(ChooserFile, FilesThatCannotTravelAreRefused) {
   EXPECT_NE(said("/nowhere/chooser"), "");
 }
 
-TEST(ChooserFile, ContentsAreTakenFromTheFile) {
+TEST(JobChooserFile, ContentsAreTakenFromTheFile) {
   EXPECT_EQ(refusal(with_servers(), {"sync.chooser_content=x"}),
             "sync.chooser_content is taken from a file: name it in sync.chooser_file");
   const File file(kChooser);
