@@ -39,8 +39,14 @@ AdamFactors adam_factors(const AdamSettings& settings, const UpdateMass& of) {
   return factors;
 }
 
-double clip_factor(double norm, double limit) {
-  return limit > 0 && norm > limit ? limit / norm : 1;
+double clip_factor(double norm, double limit, double margin) {
+  const double length = norm + margin;
+  return limit > 0 && length > limit ? limit / length : 1;
+}
+
+void add_weight_decay(std::span<float> gradient, std::span<const float> parameters, double decay) {
+  const auto factor = static_cast<float>(decay);
+  for (size_t i = 0; i < gradient.size(); ++i) gradient[i] += factor * parameters[i];
 }
 
 void take_momentum_step(std::span<float> parameters, std::span<float> moment,

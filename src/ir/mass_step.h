@@ -65,9 +65,18 @@ struct AdamFactors {
 // `before` + `mass` of the update says how far the moments' corrections have come.
 AdamFactors adam_factors(const AdamSettings& settings, const UpdateMass& of);
 
-// What a mean gradient with this norm is multiplied by: 1 unless it is longer than `limit`.
+// The margin of clip_factor() when a job is trained: that of torch.nn.utils.clip_grad_norm_.
+inline constexpr double kClipMargin = 1e-6;
+
+// What a mean gradient with this norm is multiplied by: limit / (norm + margin), but 1 at most.
 // A limit of 0 means no clipping.
-double clip_factor(double norm, double limit);
+double clip_factor(double norm, double limit, double margin);
+
+// Weight decay of SGD, as torch::optim::SGD has it: gradient += decay x parameter. The sum is then
+// the gradient of the update, so the decay goes by mass as the gradient does.
+//
+// Shapes: both have the same length; `gradient` is the mean over the update's micro-batches
+void add_weight_decay(std::span<float> gradient, std::span<const float> parameters, double decay);
 
 // Takes one update in place. Elements do not depend on each other, so the parts of a long vector
 // can be taken one after the other, in any order, with the same bits.

@@ -1,11 +1,11 @@
 // The gradient norm of a step: what stages send each other of it, and whether it requires clipping.
 #pragma once
 
-#include <algorithm>
 #include <cmath>
 #include <cstdint>
 
 #include "base/exact_sum.h"
+#include "ir/mass_step.h"
 
 namespace tenuto {
 
@@ -29,10 +29,8 @@ inline WholeNorm whole_of(const RunningNorm& running) {
 }
 
 // The factor that scales a step's gradients, at most 1; `clip` is the norm that they are clipped
-// to, 0 = never.
-inline double clip_factor(double norm, double clip) {
-  return clip > 0 ? std::min(1.0, clip / (norm + 1e-6)) : 1.0;
-}
+// to, 0 = never. Server shards have the same one (parameter_server/job_store.h).
+inline double clip_factor(double norm, double clip) { return clip_factor(norm, clip, kClipMargin); }
 
 // True when the gradients are used as they are: neither clipped nor skipped. If the norm over some
 // stages is not plain, neither is the norm over more stages, because sums, roots and the factor are

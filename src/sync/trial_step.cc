@@ -7,6 +7,7 @@
 
 #include "base/check.h"
 #include "base/text.h"
+#include "world/parameters.h"
 
 namespace tenuto {
 
@@ -52,6 +53,23 @@ void add_up(std::span<const std::span<const float>> gradients, size_t begin, std
   }
 }
 
+// The rate of an update of full mass in the place of this update.
+double rate_of(const StepSetting& setting, const UpdateMass& of) {
+  OptimizerSettings job;
+  job.learning_rate = setting.rate;
+  job.warm_up_steps = setting.schedule.warm_up_steps;
+  job.schedule = setting.schedule.cosine ? "cosine" : "constant";
+  job.minimum_rate = setting.schedule.minimum_rate;
+  const double step = share_of(of.before, of.full);
+  return learning_rate(job, step, setting.schedule.steps);
+}
+
+// How many of the `count` elements from `begin` on decay, if the first `decayed` of all do.
+size_t decayed_in(int64_t decayed, size_t begin, size_t count) {
+  const int64_t left = decayed - static_cast<int64_t>(begin);
+  return static_cast<size_t>(std::clamp<int64_t>(left, 0, static_cast<int64_t>(count)));
+}
+
 // `sum` and the squares, one after the other.
 double add_squares(double sum, std::span<const float> vector) {
   for (const float value : vector) sum += double{value} * double{value};
@@ -77,8 +95,8 @@ StepSetting step_setting(const OuterStep& outer) {
 
 // What all elements of an update have in common.
 struct TrialStep::Factors {
-  double plain = 0;  // Sgd: what a gradient is multiplied by
-  float mean = 1;    // others: what makes the sum the clipped mean
+  double plain = 0;  // Sgd without decay: what a gradient is multiplied by
+  float mean = 1;    // otherwise: what makes the sum the clipped mean
   MomentumFactors momentum;
   AdamSettings settings;
   AdamFactors adam;
@@ -100,16 +118,18 @@ void TrialStep::take_sum(std::span<float> parameters,
   const UpdateMass of{mass, full, state_.before};
   state_.before += mass;
   const auto samples = static_cast<double>(mass.micros);
-  const double clip =
-      setting_.clip > 0 ? clip_factor(norm_of_sum(gradients) / samples, setting_.clip) : 1;
+  const double rate = rate_of(setting_, of);
+  const double clip = setting_.clip > 0 ? clip_factor(norm_of_sum(gradients) / samples,
+                                                      setting_.clip, setting_.clip_margin)
+                                        : 1;
   Factors factors;
   // This is rate x (mass / full) x (sum / mass), with one factor in place of a division of each
   // gradient.
-  factors.plain = setting_.rate * clip / static_cast<double>(full.micros);
+  factors.plain = rate * clip / static_cast<double>(full.micros);
   factors.mean = static_cast<float>(clip / samples);
-  factors.momentum = momentum_factors(setting_.rate, setting_.momentum, of);
+  factors.momentum = momentum_factors(rate, setting_.momentum, of);
   factors.settings = setting_.adam;
-  factors.settings.rate = setting_.rate;
+  factors.settings.rate = rate;
   factors.adam = adam_factors(factors.settings, of);
   for (size_t begin = 0; begin < size_; begin += kBlock) {
     const size_t count = std::min(kBlock, size_ - begin);
@@ -121,20 +141,43 @@ void TrialStep::take_sum(std::span<float> parameters,
 
 void TrialStep::take_block(std::span<float> parameters, size_t begin, std::span<float> sum,
                            const Factors& factors) {
-  if (setting_.optimizer == TrialOptimizer::Sgd) {
+  const bool is_plain = setting_.optimizer == TrialOptimizer::Sgd;
+  if (is_plain && setting_.weight_decay == 0) {
     take_plain_step(parameters, sum, factors.plain);
     return;
   }
   for (float& value : sum) value *= factors.mean;
-  const std::span<float> first = std::span(state_.first).subspan(begin, sum.size());
   if (setting_.optimizer == TrialOptimizer::AdamW) {
-    const std::span<float> second = std::span(state_.second).subspan(begin, sum.size());
-    take_adam_step(parameters, first, second, sum, factors.settings, factors.adam);
-  } else if (setting_.optimizer == TrialOptimizer::Momentum) {
+    take_adam_block(parameters, begin, sum, factors);
+    return;
+  }
+  if (setting_.weight_decay > 0) {
+    const size_t decayed = decayed_in(setting_.decayed, begin, sum.size());
+    add_weight_decay(sum.first(decayed), parameters.first(decayed), setting_.weight_decay);
+  }
+  if (is_plain) {
+    take_plain_step(parameters, sum, factors.momentum.rate);
+    return;
+  }
+  const std::span<float> first = std::span(state_.first).subspan(begin, sum.size());
+  if (setting_.optimizer == TrialOptimizer::Momentum) {
     take_momentum_step(parameters, first, sum, factors.momentum);
   } else {
     take_nesterov_step(parameters, first, sum, factors.momentum);
   }
+}
+
+void TrialStep::take_adam_block(std::span<float> parameters, size_t begin,
+                                std::span<const float> mean, const Factors& factors) {
+  const std::span<float> first = std::span(state_.first).subspan(begin, mean.size());
+  const std::span<float> second = std::span(state_.second).subspan(begin, mean.size());
+  const size_t decayed = decayed_in(setting_.decayed, begin, mean.size());
+  take_adam_step(parameters.first(decayed), first.first(decayed), second.first(decayed),
+                 mean.first(decayed), factors.settings, factors.adam);
+  AdamFactors without_decay = factors.adam;
+  without_decay.shrink = 1;
+  take_adam_step(parameters.subspan(decayed), first.subspan(decayed), second.subspan(decayed),
+                 mean.subspan(decayed), factors.settings, without_decay);
 }
 
 double TrialStep::norm_of_sum(std::span<const std::span<const float>> gradients) {

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <limits>
 #include <optional>
 #include <span>
 #include <string>
@@ -26,13 +27,30 @@ std::optional<TrialOptimizer> find_trial_optimizer(std::string_view name);
 // those of the reference experiment (docs/sync-modes.md).
 double usual_rate(TrialOptimizer optimizer);
 
+// How the rate changes with the mass of the updates before: the rule of a job's steps
+// (learning_rate() in world/parameters.h), where the step is this mass / the full mass. The default
+// is a constant rate.
+struct RateSchedule {
+  int32_t warm_up_steps = 0;  // the rate rises linearly over these
+  bool cosine = false;        // after them it falls to the minimum; false: it stays
+  double minimum_rate = 0;    // cosine: the share of the rate that it ends at, 0 to 1
+  int64_t steps = 0;          // cosine: steps of the run, the warm-up included
+};
+
+// The number of decayed elements that stands for all of them.
+inline constexpr int64_t kAllElements = std::numeric_limits<int64_t>::max();
+
 // How one optimizer steps.
 struct StepSetting {
   TrialOptimizer optimizer = TrialOptimizer::Sgd;
-  double rate = 1.2;      // of an update of full mass, above 0
+  double rate = 1.2;      // of an update of full mass, above 0; the highest one of the schedule
   double momentum = 0.9;  // Momentum, Nesterov
   double clip = 0;        // the longest mean gradient of an update; 0 = no clipping
   AdamSettings adam = {.weight_decay = 0.01};  // AdamW; it has the rate above, not its own one
+  double clip_margin = 0;                      // of clip_factor()
+  double weight_decay = 0;                     // of all but AdamW: part of the clipped gradient
+  int64_t decayed = kAllElements;              // weight decay is for the first so many elements
+  RateSchedule schedule = {};
 };
 
 // What takes the changes that replicas have made in several local steps: the outer step.
@@ -78,6 +96,9 @@ class TrialStep {
   // The parameters from `begin` on, with the sum of their gradients, which is changed.
   void take_block(std::span<float> parameters, size_t begin, std::span<float> sum,
                   const Factors& factors);
+  // AdamW's part of it, with the mean of the gradients.
+  void take_adam_block(std::span<float> parameters, size_t begin, std::span<const float> mean,
+                       const Factors& factors);
   // The norm of the gradients' sum.
   double norm_of_sum(std::span<const std::span<const float>> gradients);
 

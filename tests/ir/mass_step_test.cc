@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <vector>
 
 #include "base/random.h"
@@ -69,6 +70,40 @@ TEST(MassStep, FullMassIsPlainAdam) {
   }
 }
 
+// SGD with momentum and weight decay as torch::optim has it, written out; bit for bit over 200 full
+// updates.
+TEST(MassStep, FullMassIsPlainWeightDecay) {
+  Random random(3);
+  std::vector<float> plain = random_vector(random, kSize), velocity(kSize, 0.0f);
+  std::vector<float> parameters = plain, moment(kSize, 0.0f);
+  for (int64_t step = 0; step < 200; ++step) {
+    std::vector<float> gradient = random_vector(random, kSize);
+    for (size_t i = 0; i < kSize; ++i) {
+      const float decayed = gradient[i] + 0.1f * plain[i];
+      velocity[i] = 0.9f * velocity[i] + decayed;
+      plain[i] -= 0.05f * velocity[i];
+    }
+    add_weight_decay(gradient, parameters, 0.1);
+    take_momentum_step(parameters, moment, gradient,
+                       momentum_factors(0.05, 0.9, {{24}, {24}, {step * 24}}));
+    ASSERT_EQ(parameters, plain) << "step " << step;
+  }
+}
+
+// Without a gradient, parameters shrink at the same speed whatever the mass of the updates.
+TEST(MassStep, WeightDecayGoesByMass) {
+  constexpr int64_t kFull = 8, kSteps = 900;
+  for (const int64_t mass : {int64_t{1}, int64_t{3}, int64_t{8}}) {
+    std::vector<float> parameter(1, 1.0f);
+    for (int64_t done = 0; done < kFull * kSteps; done += mass) {  // a multiple of every mass
+      std::vector<float> gradient(1, 0.0f);
+      add_weight_decay(gradient, parameter, 0.1);
+      take_plain_step(parameter, gradient, 0.01 * share_of_full({{mass}, {kFull}, {done}}));
+    }
+    EXPECT_NEAR(parameter[0], std::exp(-0.01 * 0.1 * kSteps), 1e-3) << mass;
+  }
+}
+
 // However the mass of some full updates is divided, the factors add up to the same.
 TEST(MassStep, FactorsDependOnTheMassAlone) {
   for (uint64_t seed = 0; seed < 200; ++seed) {
@@ -120,11 +155,20 @@ TEST(MassStep, ConstantGradientMovesByMass) {
   }
 }
 
+TEST(MassStep, LongGradientsAreClipped) {
+  EXPECT_EQ(clip_factor(2, 0, 0), 1);
+  EXPECT_EQ(clip_factor(2, 2, 0), 1);
+  EXPECT_EQ(clip_factor(4, 1, 0), 0.25);
+  EXPECT_EQ(clip_factor(2, 0, 0.5), 1);
+  EXPECT_EQ(clip_factor(2, 2.5, 0.5), 1);
+  EXPECT_EQ(clip_factor(2, 1.5, 0.5), 0.6);
+  EXPECT_EQ(clip_factor(0, 1, kClipMargin), 1);
+  EXPECT_EQ(clip_factor(std::numeric_limits<double>::quiet_NaN(), 1, kClipMargin), 1);
+  EXPECT_EQ(clip_factor(std::numeric_limits<double>::infinity(), 1, kClipMargin), 0);
+}
+
 // Clipped updates of one full mass move no further than a clipped synchronous one.
 TEST(MassStep, ClippingBoundsTheWayByMass) {
-  EXPECT_EQ(clip_factor(2, 0), 1);
-  EXPECT_EQ(clip_factor(2, 2), 1);
-  EXPECT_EQ(clip_factor(4, 1), 0.25);
   for (uint64_t seed = 0; seed < 100; ++seed) {
     Random random(seed);
     const double limit = 0.1 + random.uniform();
@@ -132,8 +176,8 @@ TEST(MassStep, ClippingBoundsTheWayByMass) {
     for (int64_t done = 0; done < 40;) {
       const int64_t mass = 1 + random.below(40 - done);
       const double norm = 10 * random.uniform();
-      way +=
-          momentum_factors(0.3, 0, {{mass}, {40}, {done}}).rate * norm * clip_factor(norm, limit);
+      way += momentum_factors(0.3, 0, {{mass}, {40}, {done}}).rate * norm *
+             clip_factor(norm, limit, 0);
       done += mass;
     }
     EXPECT_LE(way, 0.3 * limit * (1 + 1e-12)) << seed;

@@ -6,6 +6,7 @@
 #include <cmath>
 
 #include "base/random.h"
+#include "world/parameters.h"
 
 namespace tenuto {
 namespace {
@@ -67,7 +68,7 @@ class WholeStep {
       for (size_t i = 0; i < sum.size(); ++i) sum[i] += gradient[i];
     }
     const auto samples = static_cast<double>(mass.micros);
-    const double clip = clip_factor(std::sqrt(squared_norm(sum)) / samples, setting_.clip);
+    const double clip = clip_factor(std::sqrt(squared_norm(sum)) / samples, setting_.clip, 0);
     for (const float value : sum) mean.push_back(static_cast<float>(clip / samples) * value);
     const UpdateMass of{mass, full, before_};
     before_ += mass;
@@ -113,6 +114,67 @@ TEST(TrialStep, BlocksHaveTheBitsOfTheWhole) {
           ASSERT_EQ(blocks, whole) << to_text(optimizer) << ", " << size << ", clip " << clip;
         }
       }
+    }
+  }
+}
+
+// The rate is that of a job's step, where the step is the mass before the update in full masses.
+TEST(TrialStep, TheRateFollowsTheMass) {
+  for (const bool cosine : {false, true}) {
+    StepSetting setting = setting_of(TrialOptimizer::Sgd);
+    setting.schedule = {4, cosine, 0.1, 20};
+    OptimizerSettings job;
+    job.learning_rate = setting.rate;
+    job.warm_up_steps = 4;
+    job.schedule = cosine ? "cosine" : "constant";
+    job.minimum_rate = 0.1;
+    Random random(5);
+    std::vector<float> plain = random_vector(random);
+    std::vector<float> parameters = plain;
+    TrialStep step(setting, kSize);
+    double first = 0, last = 0;
+    for (int i = 0; i < 60; ++i) {
+      const std::vector<float> sum = random_vector(random);
+      const int64_t mass = 1 + random.below(8);
+      last = learning_rate(job, share_of(step.state().before, Mass{8}), 20);
+      if (i == 0) first = last;
+      for (size_t k = 0; k < kSize; ++k) plain[k] -= static_cast<float>(last / 8) * sum[k];
+      step.take(parameters, sum, {mass}, {8});
+      ASSERT_EQ(parameters, plain) << i;
+    }
+    EXPECT_EQ(first, setting.rate / 4);
+    EXPECT_GE(step.state().before, (Mass{8 * 20})) << "the schedule has come to its end";
+    EXPECT_NEAR(last, cosine ? setting.rate / 10 : setting.rate, 1e-12);
+  }
+}
+
+// Elements do not depend on each other: those with weight decay have the bits of a step where all
+// decay, the others those of a step where none does.
+TEST(TrialStep, WeightDecayIsForTheFirstElements) {
+  constexpr size_t kMany = 3000;
+  for (const TrialOptimizer optimizer : kAll) {
+    for (const size_t decayed : {1, 1024, 1500, 2999}) {
+      Random random(6);
+      StepSetting setting = setting_of(optimizer);
+      setting.weight_decay = 0.1;
+      setting.adam.weight_decay = 0.1;
+      std::vector<float> all = random_vector(random, kMany), none = all, some = all;
+      TrialStep of_all(setting, kMany);
+      setting.decayed = 0;
+      TrialStep of_none(setting, kMany);
+      setting.decayed = static_cast<int64_t>(decayed);
+      TrialStep of_some(setting, kMany);
+      for (int i = 0; i < 4; ++i) {
+        const std::vector<float> sum = random_vector(random, kMany);
+        const int64_t mass = 1 + random.below(8);
+        of_all.take(all, sum, {mass}, {8});
+        of_none.take(none, sum, {mass}, {8});
+        of_some.take(some, sum, {mass}, {8});
+      }
+      for (size_t k = 0; k < kMany; ++k) {
+        ASSERT_EQ(some[k], (k < decayed ? all : none)[k]) << to_text(optimizer) << ", " << k;
+      }
+      EXPECT_NE(all, none) << to_text(optimizer);
     }
   }
 }
