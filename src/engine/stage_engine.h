@@ -99,6 +99,7 @@ class StageEngine : public StageDevice<Device, Stash, std::unique_ptr<LateWork>>
   SumGrowth growth_of(StageId) const override { return growth_; }
   void report_growth(StageId) override { reports_next_ = true; }
   int64_t parameter_count(StageId) const override { return weights_.count(); }
+  int64_t decayed_count(StageId) const override { return weights_.decayed_count(); }
   Status initial_parameters(StageId stage, std::span<float> into) override;
   Status set_parameters(StageId stage, std::span<const float> from) override;
   Status read_gradients(StageId stage, std::span<float> into) override;

@@ -41,6 +41,8 @@ class Weights {
   Weights(const Job& job, const std::vector<ParameterCard>& cards, at::Device place);
   // Elements of the flat tensors, unused ones included.
   int64_t count() const { return count_; }
+  // Those that weight decay applies to, which come first; without a shared weight.
+  int64_t decayed_count() const { return decayed_end_; }
   // Fills in the values that the job's seed gives, and 0 for unused elements.
   //
   // Shapes: `into` has count() elements

@@ -22,6 +22,9 @@ class GivenParameters {
   virtual ~GivenParameters() = default;
   // How many elements the stage has, unused ones included.
   virtual int64_t parameter_count(StageId stage) const = 0;
+  // How many of them weight decay applies to: the first ones, which are those of matrices. A tied
+  // weight that two stages share is not among them.
+  virtual int64_t decayed_count(StageId stage) const = 0;
   // Fills in the parameters with which a run begins. Those that the device has stay as they are.
   //
   // Shapes: `into` has parameter_count() elements

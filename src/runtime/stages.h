@@ -164,6 +164,9 @@ class Stages : public Face, private GradientGrowth, private GivenParameters {
   int64_t parameter_count(StageId stage) const override {
     return holder(stage).given_parameters()->parameter_count(stage);
   }
+  int64_t decayed_count(StageId stage) const override {
+    return holder(stage).given_parameters()->decayed_count(stage);
+  }
   Status initial_parameters(StageId stage, std::span<float> into) override {
     return holder(stage).given_parameters()->initial_parameters(stage, into);
   }

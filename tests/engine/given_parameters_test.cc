@@ -117,6 +117,21 @@ TEST_F(GivenParametersTest, TheCountIncludesUnusedElements) {
   }
 }
 
+TEST_F(GivenParametersTest, WeightDecayIsForTheElementsOfMatrices) {
+  const Job own = job(2, true);
+  Driver driver(own);
+  for (int32_t s = 0; s < driver.worker_count(); ++s) {
+    const Stage& stage = driver.plan().stages[static_cast<size_t>(s)];
+    const auto cards = parameters_of(own.model, {}, stage.layer_first, stage.layer_end);
+    const ParameterLayout layout = layout_of(cards);
+    const int64_t decayed = given_of(driver, s).decayed_count({s});
+    EXPECT_EQ(decayed, layout.decayed_end);
+    for (size_t i = 0; i < cards.size(); ++i) {
+      EXPECT_EQ(layout.first[i] < decayed, cards[i].decays()) << cards[i].name;
+    }
+  }
+}
+
 TEST_F(GivenParametersTest, InitialParametersDoNotDependOnTheSteps) {
   Driver driver(job(2, true));
   const Flat initial = all_values(driver);
@@ -219,6 +234,8 @@ TEST_F(GivenParametersTest, ADeviceOfTwoStagesHasThoseOfEach) {
   ASSERT_NE(given, nullptr);
   const std::vector<float> first = values_of(device, {0});
   EXPECT_EQ(given->parameter_count({0}), std::ssize(first));
+  EXPECT_GT(given->decayed_count({0}), 0);
+  EXPECT_LT(given->decayed_count({1}), given->parameter_count({1}));
   std::vector<float> second(static_cast<size_t>(given->parameter_count({1})));
   for (size_t i = 0; i < second.size(); ++i) second[i] = static_cast<float>(i % 5);
   ASSERT_TRUE(given->set_parameters({1}, second).ok());
