@@ -19,9 +19,9 @@ namespace {
 static_assert(sizeof(float) == kElementBytes);
 
 // The head of a state, as words. All but the last two are the same in all states of a store.
-constexpr size_t kBefore = 15, kSum = 16, kWords = 17;
+constexpr size_t kBefore = 22, kSum = 23, kWords = 24;
 using Head = std::array<uint64_t, kWords>;
-constexpr uint64_t kForm = 0x31'4d'4f'54'55'4e'45'54;  // TENUTOM1, the first bytes
+constexpr uint64_t kForm = 0x32'4d'4f'54'55'4e'45'54;  // TENUTOM2, the first bytes
 
 Head head_of(const MassStoreSettings& of, const ElementRange& range) {
   const auto whole = [](int64_t number) { return static_cast<uint64_t>(number); };
@@ -31,10 +31,17 @@ Head head_of(const MassStoreSettings& of, const ElementRange& range) {
           real(of.rate),
           real(of.momentum),
           real(of.clip),
+          real(of.clip_margin),
           real(of.adam.beta1),
           real(of.adam.beta2),
           real(of.adam.epsilon),
           real(of.adam.weight_decay),
+          real(of.weight_decay),
+          whole(of.decayed),
+          whole(of.schedule.warm_up_steps),
+          whole(of.schedule.cosine ? 1 : 0),
+          real(of.schedule.minimum_rate),
+          whole(of.schedule.steps),
           whole(of.full.micros),
           whole(of.local_steps),
           whole(of.whole_model ? 1 : 0),
@@ -55,7 +62,17 @@ uint64_t checksum(const Head& head, std::span<const std::byte> rest) {
 }
 
 StepSetting step_of(const MassStoreSettings& of) {
-  return {of.optimizer, of.rate, of.momentum, of.clip, of.adam};
+  StepSetting step;
+  step.optimizer = of.optimizer;
+  step.rate = of.rate;
+  step.momentum = of.momentum;
+  step.clip = of.clip;
+  step.clip_margin = of.clip_margin;
+  step.adam = of.adam;
+  step.weight_decay = of.weight_decay;
+  step.decayed = of.decayed;
+  step.schedule = of.schedule;
+  return step;
 }
 
 // The numbers of a payload. Its memory is that of a vector, so it is aligned for them.
@@ -72,10 +89,30 @@ Error corrupt(const ElementRange& range, const std::string& what) {
           cat("servers: a state for ", text_of(range), ": ", what, ": send it again")};
 }
 
+bool is_length(double number) { return number >= 0 && std::isfinite(number); }
+
+// Whether the settings that only jobs have are in range.
+Status check_job_settings(const MassStoreSettings& of) {
+  if (!is_length(of.clip_margin) || !is_length(of.weight_decay) || of.decayed < 0) {
+    return invalid(
+        cat("servers: expected a clip margin, a weight decay and a number of decayed "
+            "elements of 0 or more, found ",
+            of.clip_margin, ", ", of.weight_decay, " and ", of.decayed));
+  }
+  const RateSchedule& schedule = of.schedule;
+  if (schedule.warm_up_steps < 0 || schedule.steps < 0 ||
+      !(schedule.minimum_rate >= 0 && schedule.minimum_rate <= 1)) {
+    return invalid(
+        cat("servers: expected a warm-up and a run of 0 steps or more and a minimum rate "
+            "from 0 to 1, found ",
+            schedule.warm_up_steps, ", ", schedule.steps, " and ", schedule.minimum_rate));
+  }
+  return ok();
+}
+
 // Whether the numbers are in range.
 Status check_numbers(const MassStoreSettings& of) {
   const auto is_factor = [](double number) { return number >= 0 && number < 1; };
-  const auto is_length = [](double number) { return number >= 0 && std::isfinite(number); };
   const AdamSettings& adam = of.adam;
   if (!is_length(of.rate) || of.rate == 0 || !is_length(of.clip)) {
     return invalid(cat("servers: expected a rate above 0 and a clip of 0 or more, found ", of.rate,
@@ -95,7 +132,7 @@ Status check_numbers(const MassStoreSettings& of) {
     return invalid(cat("servers: expected a full mass and a number of local steps above 0, found ",
                        of.full.micros, " and ", of.local_steps));
   }
-  return ok();
+  return check_job_settings(of);
 }
 
 Status check_store(const MassStoreSettings& of, const ElementRange& range, size_t count) {

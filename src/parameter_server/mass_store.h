@@ -6,7 +6,8 @@
 //        keepers of a range have the same bits. Elements do not depend on each other, so ranges can
 //        be cut anywhere.
 // Limit: the norm of a mean gradient is that of the whole model. A keeper of a part of it does not
-//        know it, so only the keeper of a whole model clips.
+//        know it, so only the keeper of a whole model clips. For the same reason no keeper skips
+//        updates whose gradients are not finite.
 #pragma once
 
 #include <cstdint>
@@ -30,10 +31,14 @@ inline constexpr int64_t kMostMassBefore = int64_t{1} << 53;
 // steps, these are the settings of the outer step, which outer_settings() returns.
 struct MassStoreSettings {
   TrialOptimizer optimizer = TrialOptimizer::Sgd;
-  double rate = 0;        // of an update of full mass, above 0
-  double momentum = 0.9;  // Momentum, Nesterov
-  double clip = 0;        // the longest mean gradient of an update; 0 = no clipping
+  double rate = 0;         // of an update of full mass, above 0; the highest one of the schedule
+  double momentum = 0.9;   // Momentum, Nesterov
+  double clip = 0;         // the longest mean gradient of an update; 0 = no clipping
+  double clip_margin = 0;  // of clip_factor()
   AdamSettings adam = StepSetting{}.adam;  // AdamW; it has the rate above, not its own one
+  double weight_decay = 0;                 // of all but AdamW: part of the clipped gradient
+  int64_t decayed = kAllElements;          // weight decay is for the first so many of the range
+  RateSchedule schedule = {};
   Mass full;                 // of one iteration of all replicas; of all local steps of such works
   int32_t local_steps = 1;   // of every work
   bool whole_model = false;  // the range is the whole model; otherwise `clip` is 0
@@ -50,9 +55,9 @@ MassStoreSettings outer_settings(const SyncMode& mode, Mass full);
 // The parameters of one range, their moments, and the mass that they have taken.
 class MassStore : public ParameterStore {
  public:
-  // Errors: Invalid/Call  a rate, factor, mass or number of local steps out of range; clipping of a
-  //         part of a model, or of local steps; another optimizer for local steps than that of the
-  //         outer step; a range without elements; another number of parameters
+  // Errors: Invalid/Call  a rate, factor, schedule, mass or number of local steps out of range;
+  //         clipping of a part of a model, or of local steps; another optimizer for local steps
+  //         than that of the outer step; a range without elements; another number of parameters
   static Result<std::unique_ptr<MassStore>> make(const MassStoreSettings& settings,
                                                  const ElementRange& range,
                                                  std::vector<float> initial);

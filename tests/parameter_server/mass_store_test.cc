@@ -231,8 +231,8 @@ TEST(MassStore, ChangesOfLocalStepsAreTakenByTheOuterStep) {
   }
 }
 
-// A head of 17 words, with the mass before in the last but one and the checksum in the last.
-constexpr size_t kHead = 136, kBefore = 120, kSum = 128;
+// A head of 24 words, with the mass before in the last but one and the checksum in the last.
+constexpr size_t kHead = 192, kBefore = 176, kSum = 184;
 
 std::vector<std::byte> with_mass_before(std::vector<std::byte> state, int64_t mass) {
   std::memcpy(state.data() + kBefore, &mass, sizeof(mass));
@@ -292,11 +292,21 @@ TEST(MassStore, StatesOfAnotherRangeOrOtherSettingsAreRefused) {
   EXPECT_EQ(sentence(settings, range_of(5, 10)), refusal);
   EXPECT_EQ(sentence(settings, {{1}, 0, 5}), refusal);
   EXPECT_EQ(sentence(settings_of(TrialOptimizer::Nesterov), range), refusal);
-  MassStoreSettings other = settings;
-  other.rate = 0.1;
-  EXPECT_EQ(sentence(other, range), refusal);
+  const auto changed = [&](auto change) {
+    MassStoreSettings other = settings;
+    change(other);
+    return sentence(other, range);
+  };
+  EXPECT_EQ(changed([](MassStoreSettings& of) { of.rate = 0.1; }), refusal);
+  EXPECT_EQ(changed([](MassStoreSettings& of) { of.clip_margin = 0.1; }), refusal);
+  EXPECT_EQ(changed([](MassStoreSettings& of) { of.weight_decay = 0.1; }), refusal);
+  EXPECT_EQ(changed([](MassStoreSettings& of) { of.decayed = 3; }), refusal);
+  EXPECT_EQ(changed([](MassStoreSettings& of) { of.schedule.warm_up_steps = 3; }), refusal);
+  EXPECT_EQ(changed([](MassStoreSettings& of) { of.schedule.cosine = true; }), refusal);
+  EXPECT_EQ(changed([](MassStoreSettings& of) { of.schedule.minimum_rate = 0.1; }), refusal);
+  EXPECT_EQ(changed([](MassStoreSettings& of) { of.schedule.steps = 3; }), refusal);
   EXPECT_EQ(sentence(settings_of(TrialOptimizer::Sgd), range),
-            "servers: a state for elements 0 to 5 of stage 0: expected 176 bytes, found 156: send "
+            "servers: a state for elements 0 to 5 of stage 0: expected 232 bytes, found 212: send "
             "it again");
 }
 
@@ -323,6 +333,12 @@ TEST(MassStore, Refusals) {
             "0.1");
   EXPECT_EQ(sentence([](MassStoreSettings& of, auto&) { of.full = {}; }),
             "servers: expected a full mass and a number of local steps above 0, found 0 and 1");
+  EXPECT_EQ(sentence([](MassStoreSettings& of, auto&) { of.decayed = -1; }),
+            "servers: expected a clip margin, a weight decay and a number of decayed elements of 0 "
+            "or more, found 0, 0 and -1");
+  EXPECT_EQ(sentence([](MassStoreSettings& of, auto&) { of.schedule.minimum_rate = 2; }),
+            "servers: expected a warm-up and a run of 0 steps or more and a minimum rate from 0 to "
+            "1, found 0, 0 and 2");
   EXPECT_EQ(sentence([](MassStoreSettings& of, auto&) { of.clip = 1; }),
             "servers: clipping needs the norm over the whole model, and elements 4 to 7 of stage "
             "0 are a part of it: set clip to 0");
