@@ -99,8 +99,8 @@ int job_seeds(const fs::path& folder) {
   return written ? 0 : fault("the seeds cannot be written");
 }
 
-// A worker's first report, one in the middle of a run, and one in trouble; also a coordinator's
-// facts.
+// A worker's first report, one in the middle of a run, one in trouble, and one of a run with server
+// shards; also a coordinator's facts.
 int report_seeds(const fs::path& folder) {
   Report report{.worker = {1}, .sequence = 3, .term = 1, .epoch = 1, .phase = Phase::Running};
   bool written = put(folder / "report" / "first", to_wire(report).SerializeAsString());
@@ -126,6 +126,11 @@ int report_seeds(const fs::path& folder) {
   report.failure = "it broke";
   report.failure_code = Code::Timeout;
   written &= put(folder / "report" / "trouble", to_wire(report).SerializeAsString());
+  Report shards{.worker = {0}, .sequence = 3, .term = 1, .epoch = 1, .phase = Phase::Running};
+  shards.elements = 64;
+  shards.said = {{4, std::string("\1\0", 2)}, {5, ""}};
+  shards.obeyed = 2;
+  written &= put(folder / "report" / "shards", to_wire(shards).SerializeAsString());
   Facts facts{.run = "1f", .term = 2, .epoch = 3, .committed = 4, .members = {{0}, {2}}};
   facts.incarnations = {0, 1};
   facts.plan_name = "3-2";

@@ -455,6 +455,7 @@ class GrpcServer : public Server {
     stream.due = stream.writing;
     if (stream.writing) return;
     wire::Instruction message = to_wire(*instruction_);
+    write_hosted(instruction_->hosted, stream.last->worker, stream.last->incarnation, &message);
     if (!stream.settings_told) message.set_job_toml(settings_.job_toml);
     if (stream.plan_told != instruction_->plan_serial) {
       message.set_plan(plan_);

@@ -46,6 +46,7 @@ class Server {
   virtual void answer(int64_t question, const std::string& text, const std::string& failure) = 0;
   // Tells every worker, now and at the start of each later stream. `plan`: the JSON of the plan of
   // instruction.plan_serial when that is a new one, sent once on each stream; empty = as before.
+  // Of `rest` and `hosted` each worker's process receives its own.
   virtual void tell(const Instruction& instruction, const std::string& plan = {}) = 0;
   // Sends the newest instruction again, which shows that the coordinator is alive.
   virtual void repeat() = 0;

@@ -87,6 +87,25 @@ struct Joiner {
   auto operator<=>(const Joiner&) const = default;
 };
 
+// A message of a run with server shards between a worker and the coordinator, as bytes
+// (parameter_server/message_bytes.h). The serials of each direction count up from 1. A message is
+// repeated until the other end has acknowledged its serial.
+struct Numbered {
+  int64_t serial = 0;
+  std::string bytes;
+  auto operator<=>(const Numbered&) const = default;
+};
+
+// What one worker's process is told of such a run.
+struct Hosted {
+  WorkerId worker;
+  int32_t incarnation = 0;
+  WorkerId process;   // its number in the run: another one for each process, never used again
+  int64_t heard = 0;  // serial of the last of its reports that has come
+  std::vector<Numbered> commands;  // those after the last that it has obeyed, ascending
+  auto operator<=>(const Hosted&) const = default;
+};
+
 // A worker's state, repeated until a newer one replaces it.
 struct Report {
   WorkerId worker;
@@ -107,7 +126,12 @@ struct Report {
   std::vector<RepairNote> repairs;  // the newest few; only one end of each pair reports
   bool resumes = false;             // it can go on with what is left of a step
   std::vector<StepInventory> held;  // frozen: of the steps that are perhaps unfinished
-  std::string failure;              // one sentence; empty = all is well
+  // Of a run with server shards. `elements`: of a worker that computes, what
+  // GivenParameters::parameter_count says of its stage; 0 = not known yet, or it keeps parameters.
+  int64_t elements = 0;
+  std::vector<Numbered> said;  // reports after Hosted::heard, ascending
+  int64_t obeyed = 0;          // serial of the last command that it has obeyed
+  std::string failure;         // one sentence; empty = all is well
   Code failure_code = Code::Invalid;
   auto operator<=>(const Report&) const = default;
 };
@@ -144,6 +168,8 @@ struct Instruction {
   // What is left of the step with which the epoch begins; each worker receives its own part only.
   // Null: the workers run the whole step.
   std::shared_ptr<const RestOfStep> rest;
+  // Of a run with server shards: one for each process. Each worker's process receives its own only.
+  std::vector<Hosted> hosted;
   // With Phase::Out: the exit code of the run and why it ended; empty = the job is done.
   int exit_code = 0;
   std::string ending;

@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "base/text.h"
+#include "protocol/message_size.h"
 
 namespace tenuto {
 namespace {
@@ -248,6 +249,27 @@ std::vector<Value> read_values(const Runs& from) {
   return values;
 }
 
+// Writes the first messages that have kMostNumberedBytes together, but at least one. The receiver
+// acknowledges them, and the next ones follow.
+template <class Messages>
+void write_numbered(const std::vector<Numbered>& from, Messages* to) {
+  int64_t bytes = 0;
+  for (const Numbered& message : from) {
+    bytes += static_cast<int64_t>(message.bytes.size());
+    if (!to->empty() && bytes > kMostNumberedBytes) return;
+    auto* one = to->Add();
+    one->set_serial(message.serial);
+    one->set_bytes(message.bytes);
+  }
+}
+
+template <class Messages>
+std::vector<Numbered> read_numbered(const Messages& from) {
+  std::vector<Numbered> messages;
+  for (const auto& one : from) messages.push_back({one.serial(), one.bytes()});
+  return messages;
+}
+
 }  // namespace
 
 wire::Report to_wire(const Report& report) {
@@ -290,6 +312,9 @@ wire::Report to_wire(const Report& report) {
     for (const StageId stage : held.inventory.stepped) inventory->add_stepped(stage.value);
     for (const int32_t micro : held.losses) inventory->add_losses(micro);
   }
+  to.set_elements(report.elements);
+  write_numbered(report.said, to.mutable_said());
+  to.set_obeyed(report.obeyed);
   to.set_failure(report.failure);
   to.set_failure_code(static_cast<int32_t>(report.failure_code));
   return to;
@@ -325,6 +350,9 @@ Report from_wire(const wire::Report& message) {
     inventory.losses.assign(held.losses().begin(), held.losses().end());
     report.held.push_back(std::move(inventory));
   }
+  report.elements = count_in(message.elements());
+  report.said = read_numbered(message.said());
+  report.obeyed = count_in(message.obeyed());
   report.failure = message.failure();
   const int32_t last = static_cast<int32_t>(Code::Cancelled);
   report.failure_code = static_cast<Code>(std::clamp(message.failure_code(), 0, last));
@@ -420,7 +448,27 @@ Instruction from_wire(const wire::Instruction& message) {
     fault.skew_ms = wanted.skew_ms();
     instruction.faults.push_back(fault);
   }
+  for (const auto& one : message.hosted()) {
+    instruction.hosted.push_back({.worker = {one.worker()},
+                                  .incarnation = one.incarnation(),
+                                  .process = {one.process()},
+                                  .heard = count_in(one.heard()),
+                                  .commands = read_numbered(one.commands())});
+  }
   return instruction;
+}
+
+void write_hosted(const std::vector<Hosted>& hosted, WorkerId worker, int32_t incarnation,
+                  wire::Instruction* to) {
+  for (const Hosted& of : hosted) {
+    if (of.worker != worker || of.incarnation != incarnation) continue;
+    wire::Hosted* one = to->add_hosted();
+    one->set_worker(of.worker.value);
+    one->set_incarnation(of.incarnation);
+    one->set_process(of.process.value);
+    one->set_heard(of.heard);
+    write_numbered(of.commands, one->mutable_commands());
+  }
 }
 
 void write_rest(const RestOfStep& rest, WorkerId worker, wire::Rest* to) {

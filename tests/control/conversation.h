@@ -40,14 +40,21 @@ class Coordinator {
   // Waits for a report of `worker` with at least `version`, or for the end of its stream. Returns
   // false if it does not come within kLimit.
   bool hears(int32_t worker, bool end, int64_t version = -1) {
-    const Duration until = monotonic_clock().now() + kLimit;
-    while (monotonic_clock().now() < until) {
+    return until([&] {
+      return end ? gone[worker] : last.contains(worker) && last[worker].version >= version;
+    });
+  }
+
+  // Takes what comes until `question` is true. Returns false if that takes longer than kLimit.
+  template <class Question>
+  bool until(const Question& question) {
+    const Duration limit = monotonic_clock().now() + kLimit;
+    while (monotonic_clock().now() < limit) {
       for (const auto& heard : server->take()) {
         if (const auto* report = std::get_if<Report>(&heard)) last[report->worker.value] = *report;
         if (const auto* ended = std::get_if<StreamEnded>(&heard)) gone[ended->worker.value] = true;
       }
-      if (end ? gone[worker] : last.contains(worker) && last[worker].version >= version)
-        return true;
+      if (question()) return true;
       std::unique_lock lock(mutex_);
       changed_.wait_for(lock, std::chrono::milliseconds(200), [this] { return news_; });
       news_ = false;

@@ -188,6 +188,9 @@ TEST(Conversation, EveryFieldOfAReportArrives) {
                 .resumes = true,
                 .held = {{4, 2, {{kSome[0], kSome[1], kSome[2], kSome[3]}, {{1}, {3}}}, {0, 7}},
                          {5, 3, {}, {}}},
+                .elements = 4096,
+                .said = {{3, std::string("\0\xff", 2)}, {4, ""}},
+                .obeyed = 6,
                 .failure = "it broke",
                 .failure_code = Code::Exhausted};
   EXPECT_EQ(from_wire(to_wire(report)), report);
