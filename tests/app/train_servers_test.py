@@ -1,0 +1,326 @@
+"""Runs of real processes whose parameters are kept by server shards."""
+import json
+import math
+import os
+import re
+import statistics
+import unittest
+
+from harness import INT, KILL, another_case, busy_case
+from restart_test import children_of
+from survive_test import Survival
+
+# Two replicas of two micro-batches each are workers 0 and 1; the two servers are workers 2 and 3.
+REPLICAS, MICROS, SERVERS = 2, 2, 2
+FULL = REPLICAS * MICROS  # micro-batches of a step
+ALL_REDUCE = "--sync.architecture=all-reduce"
+STATE = re.compile(r"stage-0-range-(\d+)-(\d+)\.state")
+
+
+class Served(Survival):
+    """A small GPT that trains through server shards."""
+
+    def setUp(self):
+        super().setUp()
+        self.write_server_job()
+
+    def write_server_job(self, **more):
+        settings = {"job__steps": 30, "job__checkpoint_every": 10, "job__validate_every": 0,
+                    "job__validate_micros": 0, "data__paths": [self.write_text()],
+                    "model__layers": 2, "model__width": 16, "model__heads": 2,
+                    "model__sequence": 16, "optimizer__learning_rate": 0.01,
+                    "optimizer__warm_up_steps": 2, "optimizer__clip": 0.0, "parallel__stages": 1,
+                    "parallel__pipelines": REPLICAS, "parallel__micros": MICROS,
+                    "parallel__micro_rows": 2, "device__kind": "cpu",
+                    "sync__architecture": "servers", "sync__servers": SERVERS}
+        self.write_job(**{**settings, **more})
+
+    def start_endless(self, *arguments, **more):
+        """Starts a run that a test ends."""
+        self.need_torch()
+        return self.start("--job.steps=100000", "--job.checkpoint_every=0", *arguments, **more)
+
+    def interrupt(self, run):
+        run.process.send_signal(INT)
+        self.assertEqual(run.finish(), 130, f"{run.errors}{self.logs(run)}")
+
+    def assert_steps(self, run, steps):
+        """Each step once and in order, when the mass of so many steps was committed."""
+        lines = run.metrics()
+        self.assertEqual([line["step"] for line in lines], list(range(steps)))
+        before = 0
+        for line in lines:
+            self.assertGreaterEqual(line["mass"], FULL * (line["step"] + 1))
+            self.assertGreaterEqual(line["mass"], before)
+            before = line["mass"]
+            self.assertGreaterEqual(line["step_ms"], 0)
+            self.assertGreaterEqual(line["age"], 0)
+            self.assertGreaterEqual(line["dropped"], 0)
+            self.assertGreater(line["tokens"], 0)
+            self.assertGreaterEqual(line["epoch"], 1)
+            self.assertTrue(line["mode"])
+            if line["loss"] is not None:
+                self.assertTrue(math.isfinite(line["loss"]))
+
+    def assert_learned(self, run, by=0.3):
+        losses = [line["loss"] for line in run.metrics() if line["loss"] is not None]
+        self.assertGreaterEqual(len(losses), 10)
+        self.assertLess(statistics.mean(losses[-5:]), statistics.mean(losses[:5]) - by, losses)
+
+    def modes(self, run):
+        return {line["mode"] for line in run.metrics()}
+
+
+class Modes(Served):
+    def assert_as_all_reduce(self, *arguments, by=0.3):
+        """Trains synchronously in both ways; the run over servers."""
+        self.need_torch()
+        expected = self.losses(self.train(ALL_REDUCE, *arguments, name="all-reduce"))
+        run = self.train(*arguments, name="servers")
+        self.assert_steps(run, 30)
+        self.assert_learned(run, by)
+        for line in run.metrics()[:5]:
+            wanted = expected[line["step"]]
+            self.assertIsNotNone(line["loss"], line)
+            self.assertAlmostEqual(line["loss"], wanted, delta=1e-4 * wanted, msg=str(line))
+        return run
+
+    @busy_case
+    def test_synchronous_as_with_all_reduce(self):
+        run = self.assert_as_all_reduce()
+        self.assertEqual(self.modes(run), {"synchronous"})
+        for line in run.metrics():
+            # In an update of two gradients each waits for half of the other one.
+            self.assertAlmostEqual(line["age"], 0.5, msg=str(line))
+            self.assertEqual(line["dropped"], 0)
+        kinds = [event["event"] for event in run.events()]
+        self.assertEqual((kinds.count("start"), kinds[-1]), (1, "end"))
+        self.assertIn("checkpoint", kinds)
+        self.assert_checkpoint(run, ranges=SERVERS)
+        self.assertFalse(list(run.folder.glob("*.tmp")))
+
+    def assert_checkpoint(self, run, ranges):
+        """The newest checkpoint is of the end, and the states in it are those of all elements."""
+        newest = run.checkpoints()[-1]
+        self.assertGreaterEqual(newest, 30)
+        folder = run.folder / f"checkpoint-{newest}"
+        manifest = json.loads((folder / "manifest.json").read_text())
+        self.assertEqual(manifest["step"], newest)
+        for file in manifest["files"]:
+            self.assertEqual((folder / file["name"]).stat().st_size, file["bytes"])
+        self.assertTrue((folder / "record.state").exists())
+        states = [STATE.fullmatch(entry.name) for entry in folder.iterdir()]
+        spans = sorted((int(state[1]), int(state[2])) for state in states if state)
+        self.assertEqual(len(spans), ranges)
+        self.assertEqual([begin for begin, _ in spans], [0, *(end for _, end in spans[:-1])])
+
+    @busy_case
+    @another_case
+    def test_clipped_steps_as_with_all_reduce(self):
+        # One server knows the norm of the whole model, so there is one range.
+        run = self.assert_as_all_reduce("--optimizer.clip=0.5")
+        self.assert_checkpoint(run, ranges=1)
+
+    @another_case
+    def test_plain_sgd_as_with_all_reduce(self):
+        self.assert_as_all_reduce("--optimizer.kind=sgd", "--optimizer.learning_rate=0.3",
+                                  "--optimizer.momentum=0.5", by=0.05)
+
+    def test_asynchronous(self):
+        self.need_torch()
+        run = self.train("--sync.mode=asynchronous")
+        self.assert_steps(run, 30)
+        self.assert_learned(run)
+        self.assertEqual(self.modes(run), {"asynchronous"})
+        self.assertGreaterEqual(run.checkpoints()[-1], 30)
+
+    @another_case
+    def test_auto(self):
+        self.need_torch()
+        run = self.train("--sync.mode=auto", "--job.steps=200", "--optimizer.schedule=constant")
+        self.assert_steps(run, 200)
+        self.assert_learned(run)
+
+    def test_a_person_changes_the_mode(self):
+        run = self.start_endless()
+        run.wait_for_steps(3)
+        self.assertEqual(self.modes(run), {"synchronous"})
+        status = json.loads(self.ask("status", run, "--json").stdout)
+        self.assertEqual((status["situation"], status["mode"]), ("running", "synchronous"))
+        self.assertEqual([(one["worker"], one["alive"]) for one in status["processes"]],
+                         [(worker, True) for worker in range(REPLICAS + SERVERS)])
+        answer = self.ask("inject", run, "sync.mode=asynchronous")
+        self.assertEqual(answer.returncode, 0, answer.stderr)
+        self.assertIn("done", answer.stdout)
+        run.wait_until(lambda: run.metrics()[-1]["mode"] == "asynchronous", "the mode is in force")
+        run.wait_until(lambda: any("asynchronous" in reason for reason in self.told(run, "mode")),
+                       "the event of the mode")
+        for wish in ("sync.mode=sometimes", "link=0-1:30ms"):
+            answer = self.ask("inject", run, wish)
+            self.assertEqual(answer.returncode, 2, answer.stdout)
+            self.assertEqual(answer.stderr.count("\n"), 1, answer.stderr)
+        run.wait_for_steps(len(run.metrics()) + 3)
+        self.interrupt(run)
+        self.assert_steps(run, len(run.metrics()))
+
+
+class Killed(Served):
+    def is_there(self, run, worker):
+        status = self.ask("status", run, "--json")
+        if status.returncode != 0:
+            return False
+        return any(one["alive"] for one in json.loads(status.stdout)["processes"]
+                   if one["worker"] == worker)
+
+    def lose(self, worker):
+        """A worker dies, and the run goes on to its end."""
+        self.need_torch()
+        run = self.start("--job.steps=200", "--resilience.restarts=1")
+        run.wait_for_steps(3)
+        workers = run.workers()
+        self.assertEqual(sorted(workers), list(range(REPLICAS + SERVERS)))
+        self.assertTrue(self.kill(run, worker))
+        self.assertEqual(run.finish(), 0, f"{run.errors}{self.logs(run)}")
+        self.assert_gone(workers)
+        self.assert_steps(run, 200)
+        self.assert_learned(run)
+        self.assertEqual(len(self.told(run, "death")), 1, run.events())
+        self.assertGreaterEqual(run.checkpoints()[-1], 200)
+
+    def come_back(self, worker):
+        """A worker is killed on request, another process takes its place, and the run goes on."""
+        run = self.start_endless("--resilience.restarts=1")
+        run.wait_for_steps(3)
+        first = run.workers()[worker]
+        answer = self.ask("inject", run, f"kill={worker}")
+        self.assertEqual(answer.returncode, 0, answer.stderr)
+        self.assertIn("done", answer.stdout)
+        run.wait_until(lambda: run.workers().get(worker, first) != first, "it is started again")
+        run.wait_until(lambda: self.is_there(run, worker), "it is in the run again")
+        run.wait_for_steps(len(run.metrics()) + 10)
+        self.interrupt(run)
+        self.assert_steps(run, len(run.metrics()))
+        self.assertEqual(len(self.told(run, "death")), 1, run.events())
+        self.assertGreaterEqual(len(self.told(run, "join")), 1, run.events())
+
+    @busy_case
+    def test_a_replica(self):
+        self.lose(1)
+
+    @busy_case
+    def test_the_server_of_the_first_range(self):
+        self.lose(2)
+
+    @busy_case
+    @another_case
+    def test_a_replica_comes_back(self):
+        self.come_back(0)
+
+    @busy_case
+    def test_the_server_of_the_first_range_comes_back(self):
+        self.come_back(2)
+
+    def end_without(self, *workers, sentence="", arguments=()):
+        run = self.start_endless(*arguments, name="-".join(str(worker) for worker in workers))
+        run.wait_for_steps(3)
+        processes = run.workers()
+        for worker in workers:
+            os.kill(processes[worker], KILL)
+        self.assertEqual(run.finish(), 75, f"{run.errors}{self.logs(run)}")
+        self.assertIn(sentence, run.errors)
+        self.assertIn("tenuto train", run.errors)  # how to continue
+        self.assert_gone(processes)
+
+    def test_without_replicas_or_keepers_the_run_ends_resumably(self):
+        self.end_without(0, 1)
+        self.end_without(2, 3)
+
+    @another_case
+    def test_a_death_ends_the_run_if_asked_to(self):
+        self.end_without(1, sentence="killed by signal 9",
+                         arguments=["--resilience.dead_workers=stop"])
+
+    @another_case
+    def test_the_death_of_the_coordinator_ends_the_run_resumably(self):
+        run = self.start_endless()
+        run.wait_for_steps(3)
+        workers = run.workers()
+        for process, words in children_of(run.process.pid).items():
+            if "--parent" not in words:
+                os.kill(process, KILL)
+        self.assertEqual(run.finish(), 75, f"{run.errors}{self.logs(run)}")
+        self.assert_gone(workers)
+        self.assertIn("coordinator", run.errors)
+
+
+class Resumed(Served):
+    @busy_case
+    def test_a_stopped_run_goes_on(self):
+        run = self.start_endless("--optimizer.schedule=constant")
+        run.wait_for_steps(30)
+        workers = run.workers()
+        self.interrupt(run)
+        self.assert_gone(workers)
+        lines = run.metrics()
+        steps = len(lines)
+        self.assert_steps(run, steps)
+        # The checkpoint holds exactly the steps in the metrics.
+        self.assertEqual(run.checkpoints(), [steps])
+        self.assertIn("--resume", run.errors)
+        before = [line["loss"] for line in lines if line["loss"] is not None]
+        again = self.train("--resume", "--optimizer.schedule=constant",
+                           f"--job.steps={steps + 10}")
+        self.assert_steps(again, steps + 10)
+        self.assertEqual(again.metrics()[:steps], lines)
+        epochs = [line["epoch"] for line in again.metrics()]
+        self.assertGreater(epochs[steps], epochs[steps - 1])
+        # It goes on from the parameters that it has learned, not from new ones.
+        later = [line["loss"] for line in again.metrics()[steps:] if line["loss"] is not None]
+        self.assertLess(max(later), (before[0] + statistics.mean(before[-5:])) / 2)
+        self.assertIn(f"all {steps + 10} steps of this run are done",
+                      self.train("--resume", f"--job.steps={steps + 10}").errors)
+
+    @another_case
+    def test_a_checkpoint_on_demand(self):
+        run = self.start_endless()
+        run.wait_for_steps(3)
+        answer = self.ask("inject", run, "checkpoint")
+        self.assertEqual(answer.returncode, 0, answer.stderr)
+        run.wait_until(run.checkpoints, "a checkpoint")
+        run.wait_for_steps(len(run.metrics()) + 3)
+        self.interrupt(run)
+        self.assertEqual(len(run.checkpoints()), 2)
+
+    def test_checkpoints_of_the_other_architecture_are_refused(self):
+        self.need_torch()
+        for name, first, second in (("served", [], [ALL_REDUCE]), ("reduced", [ALL_REDUCE], [])):
+            with self.subTest(name):
+                self.train("--job.steps=5", *first, name=name)
+                refused = self.train("--resume", "--job.steps=8", *second, name=name, expected=2)
+                self.assertEqual(refused.output, "")
+                self.assertEqual(refused.errors.count("\n"), 1, refused.errors)
+                self.assertIn("checkpoint-", refused.errors)
+                self.assertEqual(len(refused.metrics()), 5)
+
+
+class Refusals(Served):
+    def test_bad_settings_write_nothing(self):
+        for arguments, word in (
+                ([ALL_REDUCE, "--sync.mode=asynchronous"], "sync.architecture"),
+                (["--sync.mode=sometimes"], "sync.mode"),
+                (["--sync.mode=x:3"], "sync.mode"),
+                (["--sync.servers=0"], "sync.servers"),
+                (["--parallel.stages=2"], "parallel.stages"),
+                (["--device.kind=paced"], "device.kind"),
+                (["--parallel.pipelines=1", "--sync.mode=asynchronous"], "sync.mode"),
+                (["--sync.servers=3", "--optimizer.clip=1"], "sync.servers")):
+            with self.subTest(arguments):
+                run = self.train(*arguments, expected=2)
+                self.assertEqual(run.output, "")
+                self.assertEqual(run.errors.count("\n"), 1, run.errors)
+                self.assertIn(word, run.errors)
+                self.assertFalse((self.folder / "runs").exists())
+
+
+if __name__ == "__main__":
+    unittest.main()
