@@ -1,7 +1,6 @@
 #include "parameter_server/roster.h"
 
 #include <algorithm>
-#include <set>
 #include <sstream>
 #include <tuple>
 #include <utility>
@@ -150,9 +149,9 @@ Roster::Roster(const RosterStart& start)
 }
 
 Status Roster::join(const RunProcess& process) {
-  if (process.number <= last_) {
-    return invalid(cat("process ", process.number, " joins a run whose last process is ", last_,
-                       ": expected a higher number, since none is used twice"));
+  if (process.number.value < 0 || used_.count(process.number) > 0) {
+    return invalid(cat("process ", process.number,
+                       " joins a run: expected a number that no process has had before"));
   }
   if (process.kind == ProcessKind::Part) {
     const bool is_known = process.replica.value >= 0 &&
@@ -173,7 +172,7 @@ Status Roster::join(const RunProcess& process) {
                          ": expected a part whose process is lost"));
     }
   }
-  last_ = process.number;
+  used_.insert(process.number);
   processes_[process.number] = process;
   return ok();
 }

@@ -11,6 +11,7 @@
 #include <cstdint>
 #include <map>
 #include <optional>
+#include <set>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -70,8 +71,10 @@ class Roster {
 
   // A process has come and is connected to all others.
   //
-  // Errors: Invalid/Call  a number that was used before; a part of a replica or of a stage that the
-  //         run does not have, or that lives already. Nothing is changed then.
+  // Processes may come in another order than that of their numbers.
+  //
+  // Errors: Invalid/Call  a number that was used before, or is below 0; a part of a replica or of a
+  //         stage that the run does not have, or that lives already. Nothing is changed then.
   Status join(const RunProcess& process);
 
   // A process is lost. One that is not known changes nothing.
@@ -105,7 +108,7 @@ class Roster {
 
   int32_t stages_;
   std::map<WorkerId, RunProcess> processes_;  // that live
-  WorkerId last_;                             // the highest number so far
+  std::set<WorkerId> used_;                   // all numbers so far
   std::map<PeerId, WorkerId> places_;         // of the peers that live
   int32_t next_peer_ = 0;
   std::vector<Kept> ranges_;

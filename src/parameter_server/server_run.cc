@@ -70,8 +70,14 @@ Status ServerRun::begin(Duration moment) {
 
 Status ServerRun::join(HostedProcess& process) {
   if (const Status fault = roster_.join(process.process); !fault.ok()) return fault;
-  tell(process.process.number, BeginCommand{*begun_});
-  return announce();
+  const WorkerId number = process.process.number;
+  tell(number, BeginCommand{*begun_});
+  const int64_t before = newest().members.epoch;
+  if (const Status fault = announce(); !fault.ok()) return fault;
+  // Nothing is installed before it has placed the newest members, so it has to get them even if it
+  // changes none of them.
+  if (newest().members.epoch == before) tell(number, MembersCommand{newest()});
+  return ok();
 }
 
 void ServerRun::give_up(WorkerId process) {

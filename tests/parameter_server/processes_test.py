@@ -82,6 +82,11 @@ class Processes(unittest.TestCase):
         self.assertEqual(self.run_one("look-ahead", "decider:0.4"), 2)
 
     @another_case
+    def test_a_standby_and_the_decider_are_killed_together(self):
+        # Each loss is an epoch, and the server that comes back is one; the decider changes nothing.
+        self.assertEqual(self.run_one("asynchronous", "standby:0.4", "decider:0.4"), 4)
+
+    @another_case
     def test_what_cannot_be_run_is_refused(self):
         for words, sentence in [
                 (["asynchronous+local:2", "2", "1"],

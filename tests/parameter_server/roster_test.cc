@@ -256,6 +256,17 @@ TEST(Roster, MembersAsText) {
             "epoch 3 decider 6@1 range 0 0 3 2@1 7@4 range 0 3 5 1@1 8@4 replica 5@3 replica");
 }
 
+// Of two that start at the same time the second one may be connected first.
+TEST(Roster, ProcessesJoinInAnyOrder) {
+  Roster roster = begun();
+  ASSERT_TRUE(roster.next().ok());
+  EXPECT_TRUE(roster.join({{5}, ProcessKind::Part, {1}, {0}}).ok());
+  EXPECT_TRUE(roster.join({{4}, ProcessKind::Decider, {}, {}}).ok());
+  ASSERT_TRUE(roster.next().ok());
+  EXPECT_EQ(roster.newest().places.at(roster.newest().members.replicas[1].front()), WorkerId{5});
+  EXPECT_FALSE(roster.join({{4}, ProcessKind::Decider, {}, {}}).ok());
+}
+
 TEST(Roster, TextsThatAreNoMembersAreRefused) {
   const std::string text = "epoch 1 decider 4@2 range 0 0 3 0@0 2@1 replica 5@3 replica";
   ASSERT_TRUE(placed_members_from_text(text).ok());
@@ -290,8 +301,9 @@ TEST(Roster, WhatDoesNotFitIsRefused) {
   EXPECT_FALSE(Roster::make({{}, 1}).ok());
   Roster roster = begun();
   EXPECT_EQ(message(roster.join({{3}, ProcessKind::Server, {}, {}})),
-            "process 3 joins a run whose last process is 3: expected a higher number, since none "
-            "is used twice");
+            "process 3 joins a run: expected a number that no process has had before");
+  EXPECT_EQ(message(roster.join({{}, ProcessKind::Server, {}, {}})),
+            "process -1 joins a run: expected a number that no process has had before");
   EXPECT_EQ(message(roster.join({{4}, ProcessKind::Part, {2}, {0}})),
             "process 4 is stage 0 of replica 2 in a run of 2 replicas of 1 stages");
   EXPECT_EQ(message(roster.join({{4}, ProcessKind::Part, {0}, {0}})),

@@ -249,6 +249,55 @@ TEST(ServerRun, FaultsAreToldUnlessTheProcessWasGivenUp) {
   EXPECT_TRUE(played.say(1, FailedReport{"anything"}).ok());
 }
 
+// Two that were lost come back together. The second one is connected while the members with the
+// first one are on their way, and changes nothing in them. It gets them too, or nobody would
+// install them.
+TEST(ServerRun, TwoComeBackTogether) {
+  PlayedRun played;
+  ServerRun& run = played.run;
+  played.begin();
+  for (const int32_t lost : {1, kDecider}) {
+    run.give_up({lost});
+    ASSERT_TRUE(run.lose({lost}).ok());
+  }
+  played.count_while_answering("");
+  ASSERT_TRUE(run.is_installed());
+  played.take_texts();
+  played.start({{}, ProcessKind::Server, {}, {}});
+  played.start({{}, ProcessKind::Decider, {}, {}});
+  ASSERT_TRUE(played.say(5, ConnectedReport{}).ok());
+  EXPECT_FALSE(run.is_installed());
+  ASSERT_TRUE(played.say(6, ConnectedReport{}).ok());
+  const int64_t epoch = run.newest().members.epoch;
+  EXPECT_EQ(played.take_texts(),
+            (Texts{"5 connect", "6 connect", "5 begin", "0 members", "3 members", "4 members",
+                   "5 members", "6 begin", "6 members"}));
+  for (const int32_t process : {0, 3, 4, 5, 6}) {
+    EXPECT_FALSE(run.is_installed());
+    ASSERT_TRUE(played.say(process, PlacedReport{epoch}).ok());
+  }
+  EXPECT_TRUE(run.is_installed());
+  EXPECT_EQ(played.take_texts(), Texts{"0 install"});
+}
+
+// The one that was started later may be connected first.
+TEST(ServerRun, TwoComeBackInAnotherOrder) {
+  PlayedRun played;
+  played.begin();
+  for (const int32_t lost : {1, kDecider}) {
+    played.run.give_up({lost});
+    ASSERT_TRUE(played.run.lose({lost}).ok());
+  }
+  played.count_while_answering("");
+  played.start({{}, ProcessKind::Server, {}, {}});
+  played.start({{}, ProcessKind::Decider, {}, {}});
+  ASSERT_TRUE(played.say(6, ConnectedReport{}).ok());
+  ASSERT_TRUE(played.say(5, ConnectedReport{}).ok());
+  played.count_while_answering("");
+  EXPECT_TRUE(played.run.is_installed());
+  EXPECT_EQ(played.run.newest().members.ranges[0].keepers.size(), 2u);
+}
+
 // The first command of a process is always the one to connect, also when another process is lost
 // while this one starts.
 TEST(ServerRun, ANewProcessIsNotToldOfOneThatWasLostBefore) {
