@@ -14,6 +14,14 @@ double AppliedMass::age_of(const Offer& member, Mass update) const {
          static_cast<double>((update - member.mass).micros) / 2;
 }
 
+// Rarely, since the rest is moved.
+void AppliedMass::forget_before(Version oldest) {
+  const int64_t count = std::min(oldest.value - first_.value, std::ssize(at_) - 1);
+  if (count < 1 || 2 * count < std::ssize(at_)) return;
+  at_.erase(at_.begin(), at_.begin() + count);
+  first_ = first_ + count;
+}
+
 double age_of_count(int32_t replicas, int32_t count) { return (2 * replicas - count - 1) / 2.0; }
 
 double kappa_of(const LossDrop& fresh, const LossDrop& old, int32_t replicas) {

@@ -37,6 +37,9 @@ class AppliedMass {
   double age_of(const Offer& member, Mass update) const;
   // The next update, which has this mass, has been applied.
   void add(Mass update) { at_.push_back(at_.back() + update); }
+  // No member of a later update has read a version before this one, which is not newer than the
+  // newest. Their masses may be forgotten.
+  void forget_before(Version oldest);
 
  private:
   Version first_;

@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <cstring>
-#include <set>
 
 #include "base/text.h"
 #include "ir/random_mode.h"
@@ -87,12 +86,15 @@ Status TallyStore::load(const Payload& state) {
 
 // ---- the cluster -----------------------------------------------------------------------------
 
-Cluster::Cluster(uint64_t seed, int32_t stages) : random_(seed), stages_(stages) {
+Cluster::Cluster(uint64_t seed, int32_t stages)
+    : random_(seed), save_random_(mix(seed, 1)), stages_(stages) {
   replicas_ = static_cast<int32_t>(2 + random_.below(3));
   micros_ = 1 + random_.below(3);
   kept_versions_ = 1 + random_.below(3);
   most_uncommitted_ = 1 + random_.below(kMostUncommittedPerReplica * replicas_);
   event_gap_ = 100 + random_.below(400);
+  save_every_ = {1 + save_random_.below(8 * micros_ * replicas_)};
+  first_ = first_record(SyncMode{}, replicas_);
   expected_.emplace_back();
   for (int32_t stage = 0; stage < stages_; ++stage) {
     const int64_t ranges = 1 + random_.below(2);
@@ -110,14 +112,62 @@ Cluster::Cluster(uint64_t seed, int32_t stages) : random_(seed), stages_(stages)
   install();
 }
 
+Cluster Cluster::resume(const Cluster& before, uint64_t seed) {
+  return Cluster(before, seed, *before.newest_save());
+}
+
+Cluster::Cluster(const Cluster& before, uint64_t seed, int64_t version)
+    : random_(seed),
+      save_random_(mix(seed, 1)),
+      stages_(before.stages_),
+      replicas_(before.replicas_),
+      micros_(before.micros_),
+      kept_versions_(before.kept_versions_),
+      most_uncommitted_(before.most_uncommitted_),
+      event_gap_(before.event_gap_),
+      updates_(before.updates_),
+      expected_(before.expected_),
+      save_every_(before.save_every_),
+      committed_(version) {
+  const Save& save = before.saves_.at(version);
+  first_ = resumed(*save.record);
+  first_states_ = save.states;
+  updates_.resize(static_cast<size_t>(version));
+  expected_.resize(static_cast<size_t>(version) + 1);
+  for (const Stale& one : before.stale_) {
+    if (one.sequence <= save.record->sequence) stale_.push_back({0, one.work});
+  }
+  // Serials begin again in the new run.
+  int64_t serial = 0;
+  for (DecidedUpdate& one : updates_) {
+    for (Work& work : one.works) work.serial = --serial;
+  }
+  for (Stale& one : stale_) one.work.serial = --serial;
+  for (const KeptRange& kept : before.membership_.ranges) {
+    membership_.ranges.push_back({kept.range, {}});
+    for (int keeper = 0; keeper < 2; ++keeper) {
+      const PeerId peer = add_shard(kept.range, true);
+      membership_.ranges.back().keepers.push_back(peer);
+    }
+  }
+  for (int32_t i = 0; i < replicas_; ++i) membership_.replicas.push_back(add_parts());
+  install();
+}
+
 // Requires: the range is the last one of the members, or one of them.
 PeerId Cluster::add_shard(const ElementRange& range, bool is_filled) {
   const PeerId peer = new_peer();
-  ShardStart start{peer, range, is_filled, {}, kept_versions_};
-  shards_.emplace(peer, ServerShard(start, std::make_unique<TallyStore>(range)));
   for (size_t i = 0; i < membership_.ranges.size(); ++i) {
     if (membership_.ranges[i].range == range) range_of_[peer] = i;
   }
+  const ShardStart start{peer, range, is_filled, first_.version, kept_versions_};
+  auto store = std::make_unique<TallyStore>(range);
+  const auto state = first_states_.find(range_of_.at(peer));
+  if (is_filled && state != first_states_.end()) {
+    const Status loaded = store->load(state->second);
+    EXPECT_TRUE(loaded.ok()) << message_of(loaded);
+  }
+  shards_.emplace(peer, ServerShard(start, std::move(store)));
   return peer;
 }
 
@@ -149,6 +199,10 @@ void Cluster::run(int64_t events) {
   while (count < events && !testing::Test::HasFailure()) {
     ASSERT_LT(steps_, until) << "the events do not end";
     step();
+    if (save_random_.below(200) == 0 && decides()) {
+      decider_->save();
+      after_decider(*decider_);
+    }
     const bool is_noticed = random_.below(40) == 0;
     if (is_noticed && (!dead_.empty() || decider_ == nullptr)) notice();
     if (random_.below(event_gap_) > 0) continue;
@@ -215,6 +269,7 @@ bool Cluster::deliver() {
     EXPECT_TRUE(handled.ok()) << message_of(handled);
     filled_ += !was_filled && shard->second.is_filled() ? 1 : 0;
     audit_shard(shard->second, range_of_.at(to));
+    audit_saved(shard->second, range_of_.at(to));
     post(shard->second.take_messages());
   } else if (const auto part = parts_.find(to); part != parts_.end()) {
     const Status handled = part->second.handle(message);
@@ -427,8 +482,7 @@ void Cluster::install() {
   ++membership_.epoch;
   if (decider_ == nullptr) {
     decider_id_ = new_peer();
-    DeciderStart start{decider_id_, micros_, first_record(SyncMode{}, replicas_),
-                       most_uncommitted_};
+    const DeciderStart start{decider_id_, micros_, first_, most_uncommitted_, save_every_};
     auto made = Decider::make(start);
     ASSERT_TRUE(made.ok()) << made.error().message;
     decider_ = std::make_unique<Decider>(std::move(made).value());
@@ -448,8 +502,6 @@ void Cluster::post(std::vector<Message> messages) {
   }
 }
 
-// ---- the audit -------------------------------------------------------------------------------
-
 void Cluster::after_decider(Decider& decider) {
   post(decider.take_messages());
   const std::vector<DroppedWork> dropped = decider.take_dropped();
@@ -463,113 +515,12 @@ void Cluster::after_decider(Decider& decider) {
   }
   for (const DroppedWork& one : dropped) {
     ++dropped_works_;
-    if (one.reason == DropReason::Stale) stale_.push_back({decider.record().sequence, one.work});
+    if (one.reason != DropReason::Stale) continue;
+    // Before all have reported, the record that knows of it is the next one.
+    const int64_t later = decider.is_ready() ? 0 : 1;
+    stale_.push_back({decider.record().sequence + later, one.work});
   }
   observe(decider.record());
-}
-
-// The new decider goes on from the newest record of a living keeper. What the one before has
-// decided after that has reached nobody.
-void Cluster::adopt(const Record& record) {
-  const auto version = static_cast<size_t>(record.version.value);
-  ASSERT_GE(record.version.value, committed_) << "a committed update is lost";
-  ASSERT_LT(version, expected_.size()) << "an update that nobody has decided";
-  updates_.resize(version);
-  expected_.resize(version + 1);
-  std::erase_if(stale_, [&](const Stale& one) { return one.sequence >= record.sequence; });
-}
-
-void Cluster::observe(const Record& record) {
-  for (const DecidedUpdate& one : record.updates) {
-    const auto version = static_cast<size_t>(one.update.version.value);
-    if (version < updates_.size()) {
-      ASSERT_TRUE(updates_[version] == one) << "version " << version << " is decided twice";
-      continue;
-    }
-    ASSERT_EQ(version, updates_.size());
-    EXPECT_EQ(one.update.number, static_cast<int64_t>(version));
-    updates_.push_back(one);
-    std::vector<Elements> next = expected_.back();
-    for (size_t i = 0; i < next.size(); ++i) {
-      std::vector<Elements> gradients;
-      for (const Work& work : one.works) {
-        gradients.push_back(gradient_of(work, membership_.ranges[i].range));
-      }
-      apply_to(next[i], gradients);
-    }
-    expected_.push_back(std::move(next));
-  }
-  EXPECT_EQ(record.version.value, std::ssize(updates_));
-  EXPECT_GE(record.committed.value, committed_) << "a committed update is lost";
-  committed_ = record.committed.value;
-  audit_record(record);
-}
-
-// What was given out was applied, dropped as stale, is under way, or is to be given out again.
-void Cluster::audit_record(const Record& record) {
-  Mass given, open, returned, stale, applied;
-  for (const Stream& stream : record.streams) given += Mass{stream.fresh};
-  std::set<int32_t> owners;
-  for (const OpenWork& one : record.open) {
-    open += one.work.offer.mass;
-    EXPECT_TRUE(owners.insert(one.work.offer.replica.value).second) << "two works of a replica";
-  }
-  for (const MicroRange& range : record.returned) returned += Mass{range.end - range.begin};
-  for (const Stale& one : stale_) stale += one.work.offer.mass;
-  for (const DecidedUpdate& one : updates_) applied += mass_of(one.update);
-  EXPECT_EQ(record.applied, applied);
-  EXPECT_EQ(record.dropped, stale);
-  EXPECT_EQ(given, applied + stale + open + returned);
-  for (const auto& [peer, shard] : shards_) {
-    if (shard.is_filled()) {
-      EXPECT_GE(shard.version(), record.committed) << "not every keeper has a committed update";
-    }
-  }
-}
-
-void Cluster::audit_shard(const ServerShard& shard, size_t range) {
-  const int64_t kept = shard.kept_versions();
-  met_kept_limit_ = met_kept_limit_ || kept == kept_versions_;
-  EXPECT_LE(kept, kept_versions_);
-  EXPECT_LE(shard.gradients(), kGradientsPerReplica * replicas_);
-  if (!shard.is_filled()) return;
-  const auto version = static_cast<size_t>(shard.version().value);
-  ASSERT_LT(version, expected_.size()) << "a version that was not decided";
-  const auto& store = static_cast<const TallyStore&>(shard.store());
-  EXPECT_EQ(store.elements(), expected_[version][range]) << "at version " << version;
-  EXPECT_EQ(store.updates(), shard.version().value);
-}
-
-// The same as audit_record, by name: each micro-batch once.
-void Cluster::audit_micros() {
-  if (!decides()) return;
-  const Record& record = decider_->record();
-  std::set<int64_t> serials;
-  std::set<std::pair<int32_t, int64_t>> seen;
-  const auto count = [&](const std::vector<MicroRange>& ranges) {
-    for (const MicroRange& range : ranges) {
-      for (int64_t micro = range.begin; micro < range.end; ++micro) {
-        EXPECT_TRUE(seen.insert({range.stream.value, micro}).second)
-            << "micro-batch " << micro << " of replica " << range.stream.value << " is there twice";
-      }
-    }
-  };
-  const auto count_work = [&](const Work& work) {
-    EXPECT_TRUE(serials.insert(work.serial).second) << "work " << work.serial << " is there twice";
-    Mass mass;
-    for (const MicroRange& range : work.micros) mass += Mass{range.end - range.begin};
-    EXPECT_EQ(mass, work.offer.mass);
-    count(work.micros);
-  };
-  for (const DecidedUpdate& one : updates_) {
-    for (const Work& work : one.works) count_work(work);
-  }
-  for (const Stale& one : stale_) count_work(one.work);
-  for (const OpenWork& one : record.open) count_work(one.work);
-  count(record.returned);
-  int64_t given = 0;
-  for (const Stream& stream : record.streams) given += stream.fresh;
-  EXPECT_EQ(std::ssize(seen), given) << "a micro-batch is lost";
 }
 
 }  // namespace tenuto::servers

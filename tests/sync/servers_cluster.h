@@ -7,6 +7,7 @@
 #include <deque>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -63,6 +64,10 @@ class Cluster {
  public:
   Cluster(uint64_t seed, int32_t stages);
 
+  // The run that goes on from the newest save of another cluster, which has one: with new peers,
+  // and with all that was applied or dropped before.
+  static Cluster resume(const Cluster& before, uint64_t seed);
+
   // Steps until so many events have happened.
   void run(int64_t events);
   // Everybody comes back, and synchronous updates are made and committed.
@@ -74,6 +79,10 @@ class Cluster {
   int64_t dropped_works() const { return dropped_works_; }
   int64_t filled() const { return filled_; }
   int64_t refused() const { return refused_; }
+  // The newest version of which the states of all ranges and a record were taken; none = none.
+  std::optional<int64_t> newest_save() const;
+  // How many such versions there were.
+  int64_t whole_saves() const;
   // Whether a keeper had as many old versions as it may have.
   bool met_kept_limit() const { return met_kept_limit_; }
 
@@ -83,7 +92,13 @@ class Cluster {
     int64_t sequence = 0;  // of the first record that knows of it
     Work work;
   };
+  // What was written down at one version.
+  struct Save {
+    std::map<size_t, Payload> states;  // by range
+    std::optional<Record> record;
+  };
 
+  Cluster(const Cluster& before, uint64_t seed, int64_t version);
   PeerId new_peer() { return {next_peer_++}; }
   PeerId add_shard(const ElementRange& range, bool is_filled);
   std::vector<PeerId> add_parts();
@@ -118,8 +133,12 @@ class Cluster {
   void audit_record(const Record& record);
   void audit_shard(const ServerShard& shard, size_t range);
   void audit_micros();
+  void audit_saved(ServerShard& shard, size_t range);
+  void audit_resumed(const Record& record) const;
 
   Random random_;
+  Random save_random_;  // of its own, so that saves change nothing else
+  Record first_;        // with which the run begins
   int32_t stages_, replicas_;
   int64_t micros_, kept_versions_, most_uncommitted_;
   int64_t event_gap_;  // steps between two events, on average
@@ -140,6 +159,9 @@ class Cluster {
   std::vector<DecidedUpdate> updates_;           // by version
   std::vector<std::vector<Elements>> expected_;  // by version and range
   std::vector<Stale> stale_;
+  std::map<int64_t, Save> saves_;           // by version
+  std::map<size_t, Payload> first_states_;  // of the ranges of a resumed run
+  Mass save_every_;
   int64_t committed_ = 0;
   std::array<int64_t, kEvents> happened_{};
   int64_t dropped_works_ = 0, filled_ = 0, refused_ = 0, steps_ = 0;

@@ -6,6 +6,7 @@
 #include "ir/sync_mode.h"
 #include "sanitized.h"
 #include "sync/servers/micros.h"
+#include "sync/servers_by_hand.h"
 #include "sync/servers_cluster.h"
 
 namespace tenuto::servers {
@@ -15,7 +16,7 @@ namespace {
 void run_clusters(int32_t stages, uint64_t first_seed) {
   constexpr int64_t kAll = kSanitized ? 150 : 500, kEach = 50;
   std::array<int64_t, kEvents> happened{};
-  int64_t updates = 0, filled = 0, refused = 0, at_kept_limit = 0;
+  int64_t updates = 0, filled = 0, refused = 0, at_kept_limit = 0, saves = 0, resumed_runs = 0;
   for (int64_t done = 0; done < kAll; done += kEach) {
     const uint64_t seed = first_seed + static_cast<uint64_t>(done / kEach);
     SCOPED_TRACE(cat("seed ", seed, ", stages ", stages));
@@ -28,6 +29,15 @@ void run_clusters(int32_t stages, uint64_t first_seed) {
     filled += cluster.filled();
     refused += cluster.refused();
     at_kept_limit += cluster.met_kept_limit() ? 1 : 0;
+    saves += cluster.whole_saves();
+    if (!cluster.newest_save()) continue;
+    // The audit of the run that goes on counts what was done before, too.
+    Cluster next = Cluster::resume(cluster, seed + 1000);
+    next.run(kEach / 5);
+    next.finish();
+    if (testing::Test::HasFailure()) return;
+    EXPECT_GT(next.applied_updates(), *cluster.newest_save());
+    ++resumed_runs;
   }
   if (kSanitized) return;
   for (size_t i = 0; i < kEvents; ++i) {
@@ -37,6 +47,8 @@ void run_clusters(int32_t stages, uint64_t first_seed) {
   testing::Test::RecordProperty("updates", static_cast<int>(updates));
   EXPECT_GT(updates, 50);
   EXPECT_GT(filled, 10) << "standbys that got their range";
+  EXPECT_GT(saves, 20) << "versions that were written down as a whole";
+  EXPECT_GT(resumed_runs, 5);
   EXPECT_GT(refused, 0) << "messages of older epochs";
   EXPECT_GT(at_kept_limit, 0) << "no keeper had as many old versions as it may have";
 }
@@ -46,59 +58,6 @@ TEST(Servers, OneStageOverDeathsJoinsAndModes) { run_clusters(1, 100); }
 TEST(Servers, TwoStagesOverDeathsJoinsAndModes) { run_clusters(2, 200); }
 
 // ---- a cluster by hand -----------------------------------------------------------------------
-
-constexpr PeerId kDecider{0}, kShard{1}, kStandby{2}, kFirst{3}, kSecond{4};
-
-// Two replicas of one stage, and one range of two elements.
-Membership two_replicas() {
-  return {1, kDecider, {{{{0}, 0, 2}, {kShard, kStandby}}}, {{kFirst}, {kSecond}}};
-}
-
-Decider decider_of(const std::string& mode, int64_t most_uncommitted = 0) {
-  auto made = Decider::make(
-      {kDecider, 3, first_record(sync_mode_from_text(mode).value(), 2), most_uncommitted});
-  EXPECT_TRUE(made.ok()) << made.error().message;
-  return std::move(made).value();
-}
-
-template <class Body>
-Message message_of(PeerId from, PeerId to, Version version, Body body, int64_t epoch = 1) {
-  return {{epoch, from, to, version}, std::move(body)};
-}
-
-void expect_ok(const Status& status) {
-  EXPECT_TRUE(status.ok()) << (status.ok() ? "" : status.error().message);
-}
-
-void expect_error(const Status& status, const std::string& part) {
-  ASSERT_FALSE(status.ok());
-  EXPECT_NE(status.error().message.find(part), std::string::npos) << status.error().message;
-}
-
-// All report, with the ranges filled or not.
-Status report_all(Decider& decider, bool shard_is_filled, bool standby_is_filled) {
-  expect_ok(decider.handle(message_of(kFirst, kDecider, {}, PartReport{})));
-  expect_ok(decider.handle(message_of(kSecond, kDecider, {}, PartReport{})));
-  expect_ok(
-      decider.handle(message_of(kShard, kDecider, {}, KeeperReport{shard_is_filled, {}, {}})));
-  EXPECT_FALSE(decider.is_ready());
-  return decider.handle(
-      message_of(kStandby, kDecider, {}, KeeperReport{standby_is_filled, {}, {}}));
-}
-
-// Both keepers have the gradient of the replica's open work.
-void store(Decider& decider, int32_t replica) {
-  int64_t serial = 0;
-  Version version;
-  for (const OpenWork& open : decider.record().open) {
-    if (open.work.offer.replica.value != replica) continue;
-    serial = open.work.serial;
-    version = open.work.offer.version;
-  }
-  for (const PeerId keeper : {kShard, kStandby}) {
-    expect_ok(decider.handle(message_of(keeper, kDecider, version, Stored{serial})));
-  }
-}
 
 TEST(Servers, ReplicasReadTheirOwnDataWhileNobodyIsLost) {
   Decider decider = decider_of("synchronous");
@@ -231,42 +190,6 @@ TEST(Servers, MembersAreChecked) {
 }
 
 // ---- a keeper by hand ------------------------------------------------------------------------
-
-struct Keeper {
-  explicit Keeper(int64_t kept_versions = kKeptVersions)
-      : shard({kShard, {{0}, 0, 2}, true, {}, kept_versions},
-              std::make_unique<TallyStore>(ElementRange{{0}, 0, 2})) {
-    expect_ok(shard.handle(message_of(kDecider, kShard, {}, Enter{two_replicas()})));
-    record = first_record({}, 2);
-    record.sequence = 1;
-  }
-  void tell() {
-    expect_ok(shard.handle(message_of(kDecider, kShard, record.version, record)));
-    ++record.sequence;
-  }
-  // The work of replica 0 on this version, which its part has not read yet.
-  Work open(int64_t version) {
-    Work work{
-        ++record.last_serial, {{0}, {version}, {version}, {1}}, 1, {{{0}, version, version + 1}}};
-    record.open.push_back({work, false, false});
-    return work;
-  }
-  // An update of one work of replica 1, whose gradient comes first.
-  void update() {
-    const Version version = record.version;
-    const Work work{++record.last_serial,
-                    {{1}, {version.value}, version, {1}},
-                    1,
-                    {{{1}, version.value, version.value + 1}}};
-    const Payload gradient = payload_with(gradient_of(work, {{0}, 0, 2}));
-    expect_ok(shard.handle(message_of(kSecond, kShard, version, Gradient{work.serial, gradient})));
-    record.updates.push_back({{version.value, version, {work.offer}, {{1}}}, {work}});
-    record.version = version + 1;
-  }
-
-  ServerShard shard;
-  Record record;
-};
 
 // With one old version, an update that would need another one waits for a reader.
 TEST(Servers, OldVersionsHaveALimit) {

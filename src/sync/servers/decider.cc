@@ -34,6 +34,19 @@ Record first_record(const SyncMode& mode, int32_t replicas) {
   return record;
 }
 
+Record resumed(Record record) {
+  for (const OpenWork& open : record.open) give_back(record.returned, open.work);
+  record.open.clear();
+  record.updates.clear();
+  record.filling.clear();
+  record.committed = record.version;
+  record.sequence = 0;
+  record.last_serial = 0;
+  record.save = {};
+  record.save_mass = {};
+  return record;
+}
+
 Result<Decider> Decider::make(const DeciderStart& start) {
   if (auto rule = UpdateRule::make(rule_start(start.record, start.micros)); !rule.ok()) {
     return rule.error();
@@ -44,6 +57,12 @@ Result<Decider> Decider::make(const DeciderStart& start) {
     return invalid(cat("servers: expected a limit of 1 to ", most,
                        " uncommitted offers, or 0 for the usual one, found ",
                        start.most_uncommitted));
+  }
+  if (start.save_every.micros < 0) {
+    return invalid(
+        cat("servers: expected states to be saved whenever a mass of at least 1 is "
+            "applied, or 0 for only on request, found ",
+            start.save_every.micros));
   }
   const int64_t usual = kUncommittedPerReplica * replicas;
   return Decider(start, start.most_uncommitted > 0 ? start.most_uncommitted : usual);
@@ -320,9 +339,23 @@ void Decider::commit() {
                 [&](const DecidedUpdate& one) { return one.update.version < record_.committed; });
 }
 
+// The record that goes out next names its own version, if it is time to write it down. A run that
+// has gone on from saved states begins to count with the mass of these.
+void Decider::mark_save() {
+  const int64_t every = start_.save_every.micros;
+  const Mass last = std::max(record_.save_mass, start_.record.applied);
+  const bool is_due = every > 0 && record_.applied.micros / every > last.micros / every;
+  if (is_due || wants_save_) {
+    record_.save = record_.version;
+    record_.save_mass = record_.applied;
+  }
+  wants_save_ = false;
+}
+
 // Sends what is different from what was sent last.
 void Decider::flush() {
   if (!ready_) return;
+  mark_save();
   if (record_ != sent_) {
     ++record_.sequence;
     sent_ = record_;
@@ -414,6 +447,11 @@ void Decider::close(int64_t window) {
   if (!rule_) return;
   take(rule_->close(window));
   feed();
+  flush();
+}
+
+void Decider::save() {
+  wants_save_ = true;
   flush();
 }
 

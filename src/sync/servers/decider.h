@@ -36,11 +36,19 @@ struct DeciderStart {
   // begins. It is used if no keeper reports a record.
   Record record;
   int64_t most_uncommitted = 0;  // offers; 0 = kUncommittedPerReplica for each replica
+  // Keepers write down what they have whenever another multiple of this mass is applied. 0 = only
+  // when save() is called.
+  Mass save_every{};
 };
 
 // The record of a run that begins with version 0. One that begins with a checkpoint sets the
 // version and the committed version to that of the checkpoint, and the streams to its data.
 Record first_record(const SyncMode& mode, int32_t replicas);
+
+// With what a run goes on from states that keepers have written down at the version of this record.
+// Micro-batches of works that were open come first into `returned`, and are given out again. Nobody
+// of the run before lives, so its works and keepers are forgotten, and serials begin again.
+Record resumed(Record record);
 
 // A work that is in no update: of a lost replica, so that others get its micro-batches, or late.
 struct DroppedWork {
@@ -55,7 +63,7 @@ struct DroppedWork {
 class Decider {
  public:
   // Errors: those of UpdateRule::make; Invalid/Call  a limit below 0, or above
-  //         kMostUncommittedPerReplica for each replica
+  //         kMostUncommittedPerReplica for each replica; a mass below 0 after which to save
   static Result<Decider> make(const DeciderStart& start);
 
   // Another epoch: the coordinator says who belongs to the run from now on. Nothing is decided
@@ -80,6 +88,11 @@ class Decider {
 
   // The window of grace of this number is over.
   void close(int64_t window);
+
+  // Keepers are to write down what they have: the record that goes out next names its own version
+  // in `save`. Before all have reported, this is the first one after that. If keepers were told to
+  // write down this version before, nothing is sent.
+  void save();
 
   // What is to be sent, in this order. Empty afterwards.
   std::vector<Message> take_messages();
@@ -120,6 +133,7 @@ class Decider {
   void note_if_complete(int64_t serial);
   void feed();
   void commit();
+  void mark_save();
   void flush();
   template <class Body>
   void send(PeerId to, Version version, Body body);
@@ -131,6 +145,7 @@ class Decider {
   Record record_, sent_;
   Membership membership_;
   bool ready_ = false;
+  bool wants_save_ = false;                  // save() was called
   std::map<PeerId, Version> versions_;       // of the keepers
   std::map<PeerId, KeeperReport> reports_;   // of the keepers, until all have reported
   std::set<PeerId> reported_;                // all that have, in this epoch

@@ -133,7 +133,9 @@ struct Stream {
 // so there is no history: a record says how things are, not what has happened.
 //
 // What holds: every micro-batch below a stream's `fresh` is in an update, was dropped, is in an
-// open work, or is in `returned`; once, and in one of them.
+// open work, or is in `returned`; once, and in one of them. The record that first names a version
+// in `save` is of that version itself. So the states that keepers have at this version and this
+// record together are what a run can go on from.
 struct Record {
   int64_t sequence = 0;  // of records; 0 = none was sent yet
   SyncMode mode;
@@ -148,6 +150,8 @@ struct Record {
   std::vector<PeerId> filling;         // keepers that wait for their range from the other keeper
   Mass applied;                        // in updates
   Mass dropped;                        // in offers that were dropped as stale
+  Version save;                        // the newest version that keepers are to write down
+  Mass save_mass;                      // what was applied to it; both zero = there is none yet
   bool operator==(const Record&) const = default;
 };
 

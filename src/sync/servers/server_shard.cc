@@ -89,11 +89,13 @@ Status ServerShard::enter(const Header& header, const Membership& membership) {
 
 Status ServerShard::take_record(const Header& header, const Record& record) {
   if (header.from != membership_.decider || header.version != record.version ||
-      (filled_ && version_ < record.committed) || version_ > record.version) {
+      (filled_ && version_ < record.committed) || version_ > record.version ||
+      record.save > record.version) {
     return invalid(cat("servers: keeper ", start_.self, " is at version ", version_.value,
                        ": expected a record of the decider whose versions fit, found ",
-                       record.committed.value, " to ", record.version.value, " of peer ",
-                       header.from, " in a message of version ", header.version.value));
+                       record.committed.value, " to ", record.version.value, " with ",
+                       record.save.value, " to be saved, of peer ", header.from,
+                       " in a message of version ", header.version.value));
   }
   for (const DecidedUpdate& one : record.updates) {
     const std::optional<int64_t> wrong = wrong_mass(one.update);
@@ -105,6 +107,7 @@ Status ServerShard::take_record(const Header& header, const Record& record) {
   }
   record_ = record;
   prune();
+  note_save();
   if (!has_record_) fill_others();
   has_record_ = true;
   return proceed();
@@ -230,10 +233,41 @@ void ServerShard::prune() {
   std::erase_if(kept_, [&](const auto& one) { return !is_read(one.first); });
 }
 
+// A version that the newest record wants to be written down, unless the range is beyond it.
+void ServerShard::note_save() {
+  if (record_.save <= noted_) return;
+  noted_ = record_.save;
+  if (filled_ && record_.save < version_) return;
+  SavedState& due = due_[record_.save];
+  due.version = record_.save;
+  due.mass = record_.save_mass;
+  if (record_.version == record_.save) due.record = record_;
+}
+
+// Makes the state of the version at which the range is now, if it is to be written down here. A
+// standby waits with it, because it may become the first keeper before the next update.
+void ServerShard::make_saved() {
+  due_.erase(due_.begin(), due_.lower_bound(version_));
+  const auto due = due_.find(version_);
+  if (due == due_.end() || keepers_.front() != start_.self) return;
+  due->second.state = store_->save();
+  saved_.push_back(std::move(due->second));
+  due_.erase(due);
+}
+
+std::optional<SavedState> ServerShard::take_saved(bool all_committed) {
+  if (saved_.empty()) return std::nullopt;
+  if (!all_committed && saved_.front().version > record_.committed) return std::nullopt;
+  std::optional<SavedState> oldest = std::move(saved_.front());
+  saved_.pop_front();
+  return oldest;
+}
+
 // Answers who waits, and takes all updates that can be taken.
 Status ServerShard::proceed() {
   if (!filled_ || !has_record_) return ok();
   while (true) {
+    make_saved();
     // Each version is answered as it comes by, before it may have to be dropped.
     const std::map<PeerId, Version> waiting = std::exchange(waiting_, {});
     for (const auto& [reader, version] : waiting) {

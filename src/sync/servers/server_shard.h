@@ -8,10 +8,18 @@
 //        parameters of such a version are kept until all have read them. While so many versions
 //        are kept as ShardStart::kept_versions, a keeper takes no update that would need one more.
 //        This ends, since those that wait for an old version never wait for a newer one.
+// Saves: the state of a version that the record says is to be written down (Record::save) is made
+//        when the range is at exactly that version, so those of all ranges belong together. It is
+//        given out once the version is committed: before, another decider could make another
+//        update of it. Only the first keeper of a range makes it. If that one is lost, its
+//        successor makes it, if it has not gone on yet. Otherwise a range of that version is never
+//        written down, and the next one is complete again.
 #pragma once
 
+#include <deque>
 #include <map>
 #include <memory>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -51,6 +59,16 @@ struct ShardStart {
   int64_t kept_versions = kKeptVersions;  // at least 1
 };
 
+// What a range was at a version that is to be written down.
+struct SavedState {
+  Version version;
+  Mass mass;      // that was applied to this version
+  Payload state;  // ParameterStore::save()
+  // The record whose version is this one; none = the keeper was not sent it, as when the decider
+  // was lost meanwhile.
+  std::optional<Record> record;
+};
+
 // The automaton: messages in, messages out.
 class ServerShard {
  public:
@@ -71,6 +89,12 @@ class ServerShard {
   // What is to be sent, in this order. Empty afterwards.
   std::vector<Message> take_messages();
 
+  // The oldest state that is to be written down and was not taken yet; none = none is committed.
+  // `all_committed`: the caller knows that all versions so far are, as at the end of a run.
+  std::optional<SavedState> take_saved(bool all_committed = false);
+
+  // What it keeps.
+  const ElementRange& range() const { return start_.range; }
   // The version that its range is at.
   Version version() const { return version_; }
   // It has its range.
@@ -99,6 +123,8 @@ class ServerShard {
   bool is_over(int64_t serial) const;
   bool is_read(Version version) const;
   void prune();
+  void note_save();
+  void make_saved();
   Status proceed();
   Result<bool> apply_next();
   const Payload& newest();
@@ -117,6 +143,9 @@ class ServerShard {
   std::map<Version, Payload> kept_;
   Payload newest_;                     // of version_; none = nobody has read it yet
   std::map<PeerId, Version> waiting_;  // reads of versions that are not here yet, one of each part
+  Version noted_;                      // the newest version of due_ so far; 0 = none
+  std::map<Version, SavedState> due_;  // to be made; without the state
+  std::deque<SavedState> saved_;       // made and not taken, by version
   std::vector<Message> messages_;
   int64_t refused_ = 0;
 };
