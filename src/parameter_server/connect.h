@@ -48,7 +48,8 @@ class Connections {
 // A process's side: connects to all of these. One that cannot be reached is no error here: it is
 // lost, and the owner of the transport notices it as any other loss.
 //
-// Requires: nothing else is under way on this transport, whose mailbox this is
+// Requires: nothing else is under way on this transport, whose mailbox this is. Others may post
+//           reports without ticket and peer to it.
 // Errors: those of Transport::connect; Timeout/Call  an attempt has no end within `limit` after the
 //         one before
 Status connect(Transport& transport, Mailbox& mailbox, const std::vector<ProcessAddress>& processes,

@@ -11,6 +11,8 @@
 #include <variant>
 #include <vector>
 
+#include "ir/mass.h"
+#include "ir/version.h"
 #include "parameter_server/roster.h"
 #include "sync/scenario.h"
 
@@ -27,7 +29,8 @@ struct ProcessAddress {
 struct MeasuredIteration {
   ReplicaId replica;
   IterationTime time;
-  double share = 1;  // its mass, as a part of a whole iteration's
+  double share = 1;                 // its mass, as a part of a whole iteration's
+  std::optional<double> loss = {};  // the mean over its samples; none = nobody has computed it
 };
 
 // ---- commands --------------------------------------------------------------------------------
@@ -63,11 +66,13 @@ struct ModeCommand {
 struct StopCommand {};
 // The run is over: commit what is decided, write down what is here, and do nothing more.
 struct FinishCommand {};
+// To the process with the decider: keepers are to write down what they have (Decider::save).
+struct SaveCommand {};
 
 // One command.
 using HostCommand =
     std::variant<ConnectCommand, BeginCommand, MembersCommand, InstallCommand, LostCommand,
-                 MeasuredCommand, ModeCommand, StopCommand, FinishCommand>;
+                 MeasuredCommand, ModeCommand, StopCommand, FinishCommand, SaveCommand>;
 
 // ---- reports ---------------------------------------------------------------------------------
 
@@ -88,6 +93,7 @@ struct MeasuredReport {
 // The decider that lives here has changed the mode.
 struct ModeReport {
   SyncMode mode;
+  std::string reason = {};  // one sentence, of which kFrameText bytes are sent
 };
 // A replica makes no more offers.
 struct StoppedReport {};
@@ -106,10 +112,34 @@ struct LostReport {
 struct FailedReport {
   std::string why;  // one sentence, of which kFrameText bytes are sent
 };
+// The decider that lives here has committed more than it said before. A process that has just
+// become the one with the decider says it too.
+struct CommittedReport {
+  Version version;    // that is committed
+  Mass applied;       // in all updates to this version
+  Mass dropped;       // in offers that were dropped as stale
+  double age = 0;     // mean of these works, in gradients (sync/progress.h)
+  int64_t works = 0;  // that were decided since the report before
+};
+// A file that a process has written.
+struct SavedFile {
+  std::string name;  // in the folder that the process was given
+  int64_t bytes = 0;
+  std::string checksum;
+  bool operator==(const SavedFile&) const = default;
+};
+// The first keeper of a range, which lives here, has written down its state at this version. The
+// version is committed. It may come again from the keeper that takes its place: with the same bits.
+struct SavedReport {
+  ElementRange range;
+  Version version;
+  Mass mass;  // that was applied to this version
+  std::vector<SavedFile> files;
+};
 
 // One report.
-using HostReport =
-    std::variant<ListeningReport, ConnectedReport, PlacedReport, MeasuredReport, ModeReport,
-                 StoppedReport, StateReport, FinishedReport, LostReport, FailedReport>;
+using HostReport = std::variant<ListeningReport, ConnectedReport, PlacedReport, MeasuredReport,
+                                ModeReport, StoppedReport, StateReport, FinishedReport, LostReport,
+                                FailedReport, CommittedReport, SavedReport>;
 
 }  // namespace tenuto::servers

@@ -101,7 +101,7 @@ template <class Form, Is<Record> T>
 void members(Form& form, T& record) {
   form(record.sequence, record.mode, record.version, record.committed, record.updates_decided,
        record.last_serial, record.streams, record.returned, record.open, record.updates,
-       record.filling, record.applied, record.dropped);
+       record.filling, record.applied, record.dropped, record.save, record.save_mass);
 }
 
 template <class Form, Is<Enter> T>
@@ -171,7 +171,7 @@ void members(Form& form, T& time) {
 
 template <class Form, Is<MeasuredIteration> T>
 void members(Form& form, T& iteration) {
-  form(iteration.replica, iteration.time, iteration.share);
+  form(iteration.replica, iteration.time, iteration.share, iteration.loss);
 }
 
 template <class Form, Is<ProcessAddress> T>
@@ -231,7 +231,7 @@ void members(Form& form, T& report) {
 
 template <class Form, Is<ModeReport> T>
 void members(Form& form, T& report) {
-  form(report.mode);
+  form(report.mode, report.reason);
 }
 
 template <class Form, Is<StateReport> T>
@@ -247,6 +247,21 @@ void members(Form& form, T& report) {
 template <class Form, Is<FailedReport> T>
 void members(Form& form, T& report) {
   form(report.why);
+}
+
+template <class Form, Is<CommittedReport> T>
+void members(Form& form, T& report) {
+  form(report.version, report.applied, report.dropped, report.age, report.works);
+}
+
+template <class Form, Is<SavedFile> T>
+void members(Form& form, T& file) {
+  form(file.name, file.bytes, file.checksum);
+}
+
+template <class Form, Is<SavedReport> T>
+void members(Form& form, T& report) {
+  form(report.range, report.version, report.mass, report.files);
 }
 
 // ---- to bytes ----------------------------------------------------------------------------------

@@ -127,6 +127,7 @@ Result<PeerNet::Arrivals> PeerNet::wait(Duration limit) {
     const auto done = mailbox_.wait(std::max(left, Duration::zero()));
     if (!done.ok() && done.error().code != Code::Timeout) return done.error();
     if (!done.ok()) break;
+    if (done.value().ticket == kNoTicket && done.value().peer == WorkerId{}) break;
     if (const Status status = handle(done.value()); !status.ok()) return status.error();
   } while (arrivals_.messages.empty() && arrivals_.lost.empty());
   return std::exchange(arrivals_, {});
@@ -217,7 +218,9 @@ Status PeerNet::deliver(WorkerId from, Link& link) {
 PeerNet::Call PeerNet::end_call(std::map<Ticket, Call>::iterator call) {
   Call ended = std::move(call->second);
   calls_.erase(call);
-  if (ended.is_send && ended.part >= kFirstPayload) unsent_ = unsent_ - size_of(ended.bytes);
+  if (!ended.is_send || ended.part < kFirstPayload) return ended;
+  unsent_ = unsent_ - size_of(ended.bytes);
+  if (unsent_ == Bytes{}) emptied_ = monotonic_clock().now();
   return ended;
 }
 

@@ -53,8 +53,8 @@ class PeerNet {
     std::vector<std::string> reasons;  // of each lost process, as a sentence
   };
 
-  // The transport of process `self` posts to the mailbox, which nobody else reads. Both outlive
-  // this object.
+  // The transport of process `self` posts to the mailbox, which nobody else reads. Others may post
+  // reports without ticket and peer, to wake the reader. Both outlive this object.
   PeerNet(Transport& transport, Mailbox& mailbox, WorkerId self);
   // Drops all processes. To let what was sent to connected ones leave first, close the transport
   // before.
@@ -79,7 +79,8 @@ class PeerNet {
   //         Cancelled/Call  the transport is closed
   Status send(WorkerId to, const Message& message);
 
-  // Returns when something has come, or `limit` is over; then nothing may be in it.
+  // Returns when something has come, somebody else has woken the mailbox, or `limit` is over; then
+  // nothing may be in it.
   //
   // Errors: Corrupt/Worker  a process has sent what is no message
   //         Exhausted/Call  there is no memory for the payloads of a message
@@ -94,6 +95,8 @@ class PeerNet {
   // Bytes of payloads that have not been taken from here yet: those of small messages count as
   // taken when the transport has copied them.
   Bytes unsent() const { return unsent_; }
+  // The moment, on the monotonic clock, at which unsent() became zero the last time; zero = never.
+  Duration emptied() const { return emptied_; }
 
  private:
   // A message on its way here.
@@ -137,6 +140,7 @@ class PeerNet {
   uint64_t last_ticket_;
   Arrivals arrivals_;  // for the next wait()
   Bytes unsent_;
+  Duration emptied_{};
 };
 
 }  // namespace tenuto::servers

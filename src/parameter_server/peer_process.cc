@@ -37,7 +37,7 @@ class WrittenStore : public ParameterStore {
 }  // namespace
 
 PeerProcess::PeerProcess(PeerNet& net, PeerProcessSettings settings)
-    : net_(net), settings_(std::move(settings)) {}
+    : net_(net), settings_(std::move(settings)), tally_(Mass{settings_.decider.micros}) {}
 
 // ---- members ---------------------------------------------------------------------------------
 
@@ -113,6 +113,16 @@ void PeerProcess::lose(WorkerId process) {
 
 std::vector<WorkerId> PeerProcess::take_lost() { return std::exchange(lost_, {}); }
 
+std::vector<PeerProcess::Saved> PeerProcess::take_saved(bool all_committed) {
+  std::vector<Saved> all;
+  for (auto& [peer, keeper] : keepers_) {
+    while (std::optional<SavedState> one = keeper.take_saved(all_committed)) {
+      all.push_back({keeper.range(), std::move(*one)});
+    }
+  }
+  return all;
+}
+
 // ---- messages --------------------------------------------------------------------------------
 
 Status PeerProcess::wait(Duration limit) {
@@ -152,6 +162,7 @@ Status PeerProcess::handle(const Message& message) {
 Status PeerProcess::after_decider() {
   const int64_t epoch = decider_->membership().epoch, sequence = decider_->record().sequence;
   const bool is_ready = decider_->is_ready();
+  if (is_ready) tally_.look(decider_->record());
   std::vector<std::string> lines;
   if (is_ready && !has_begun_) {
     has_begun_ = true;
@@ -207,6 +218,14 @@ Status PeerProcess::change(const SyncMode& mode) {
     return invalid(cat("process ", settings_.self, " has no decider that could change the mode"));
   }
   if (const Status fault = decider_->change(mode); !fault.ok()) return fault;
+  return after_decider();
+}
+
+Status PeerProcess::save() {
+  if (decider_ == nullptr) {
+    return invalid(cat("process ", settings_.self, " has no decider that could have states saved"));
+  }
+  decider_->save();
   return after_decider();
 }
 

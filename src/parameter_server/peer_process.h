@@ -15,6 +15,7 @@
 #include <string>
 #include <vector>
 
+#include "parameter_server/commit_tally.h"
 #include "parameter_server/peer_net.h"
 #include "parameter_server/roster.h"
 #include "sync/servers/decider.h"
@@ -72,8 +73,24 @@ class PeerProcess {
   // Errors: Decider::change's; Invalid/Call  no decider lives here
   Status change(const SyncMode& mode);
 
+  // Keepers are to write down what they have, by the decider that lives here (Decider::save).
+  //
+  // Errors: Invalid/Call  no decider lives here
+  Status save();
+
   // Processes that the net has lost since the last call.
   std::vector<WorkerId> take_lost();
+
+  // A state that a keeper here has to write down.
+  struct Saved {
+    ElementRange range;
+    SavedState state;
+  };
+  // Those since the last call (ServerShard::take_saved).
+  std::vector<Saved> take_saved(bool all_committed);
+
+  // What the decider that lives here has committed, if it is more than at the last call.
+  std::optional<CommittedReport> take_committed() { return tally_.take(); }
 
   // The decider that lives here; nullptr = none does.
   const Decider* decider() const { return decider_.get(); }
@@ -104,6 +121,7 @@ class PeerProcess {
   std::map<PeerId, ReplicaPart> parts_;
   std::unique_ptr<Decider> decider_;
   PeerId decider_id_;
+  CommitTally tally_;       // of the decider
   bool has_begun_ = false;  // all have reported to the decider that lives here
   int64_t window_ = -1;     // the last window that was opened
   std::optional<Duration> window_end_;

@@ -23,7 +23,8 @@ constexpr Duration kNever = Duration::max();
 class HostLoop {
  public:
   HostLoop(PeerNet& net, HostLink& link, HostSettings settings)
-      : link_(link),
+      : net_(net),
+        link_(link),
         process_(net, settings.peers),
         choice_(settings.choice, std::move(settings.chooser)),
         settings_(std::move(settings)) {}
@@ -41,6 +42,7 @@ class HostLoop {
     if (!is_finished_) {
       if (const Status fault = process_.wait(pause()); !fault.ok()) return fault;
     }
+    note_work();
     for (const WorkerId lost : process_.take_lost()) {
       if (const Status fault = link_.report(LostReport{lost}); !fault.ok()) return fault;
     }
@@ -48,6 +50,7 @@ class HostLoop {
     if (is_finished_) return ok();
     if (const Status fault = train(); !fault.ok()) return fault;
     if (const Status fault = choose(); !fault.ok()) return fault;
+    if (const Status fault = report_what_is_done(); !fault.ok()) return fault;
     const bool is_done = process_.decider() == nullptr || process_.has_committed_all();
     return finishes_ && is_done ? finish() : ok();
   }
@@ -94,6 +97,16 @@ class HostLoop {
     finishes_ = true;
     return ok();
   }
+  Status take(const SaveCommand&) { return process_.save(); }
+
+  // Notes when the part that lives here got its work.
+  void note_work() {
+    for (const auto& [id, part] : process_.parts()) {
+      if (!part.work() || part.work()->serial == assigned_) continue;
+      assigned_ = part.work()->serial;
+      assigned_at_ = monotonic_clock().now();
+    }
+  }
 
   // Goes on with the work of the part that lives here.
   Status train() {
@@ -104,6 +117,7 @@ class HostLoop {
       if (!part.is_ready()) continue;
       const int64_t serial = part.work()->serial;
       if (serial != serial_) {
+        fetched_ = monotonic_clock().now() - assigned_at_;
         const Status fault = trainer.begin(*part.work(), part.parameters(), run_begun_);
         if (!fault.ok()) return fault;
         serial_ = serial;
@@ -113,9 +127,56 @@ class HostLoop {
         due_ = trainer.due();
         return ok();
       }
-      const MeasuredReport measured{{settings_.process.replica, computed->time, computed->share}};
-      if (const Status fault = link_.report(measured); !fault.ok()) return fault;
+      const MeasuredIteration iteration{settings_.process.replica, computed->time, computed->share,
+                                        computed->loss};
+      if (const Status fault = measure(iteration, computed->transfer_is_given); !fault.ok()) {
+        return fault;
+      }
       return process_.offer(id, serial, std::move(computed->gradients));
+    }
+    return ok();
+  }
+
+  // Reports the iteration whose gradient is about to be offered, now or when it has left.
+  Status measure(const MeasuredIteration& iteration, bool transfer_is_given) {
+    if (transfer_is_given) return link_.report(MeasuredReport{iteration});
+    const Duration now = monotonic_clock().now();
+    // The gradient before was dropped as stale while it was on its way.
+    if (leaving_) {
+      if (const Status fault = end_leaving(now); !fault.ok()) return fault;
+    }
+    leaving_ = Leaving{iteration, now};
+    leaving_->iteration.time.transfer = fetched_;
+    return ok();
+  }
+
+  // The gradient has left at this moment.
+  Status end_leaving(Duration moment) {
+    MeasuredIteration iteration = leaving_->iteration;
+    iteration.time.transfer += std::max(moment - leaving_->offered, Duration{});
+    leaving_.reset();
+    return link_.report(MeasuredReport{iteration});
+  }
+
+  // Says what has left, what is committed, and what was written down.
+  Status report_what_is_done() {
+    if (leaving_ && net_.unsent() == Bytes{}) {
+      if (const Status fault = end_leaving(net_.emptied()); !fault.ok()) return fault;
+    }
+    if (const auto committed = process_.take_committed()) {
+      if (const Status fault = link_.report(*committed); !fault.ok()) return fault;
+    }
+    return write_states(false);
+  }
+
+  Status write_states(bool all_committed) {
+    for (const PeerProcess::Saved& one : process_.take_saved(all_committed)) {
+      if (!settings_.save_state) continue;
+      auto files = settings_.save_state(one.range, one.state);
+      if (!files.ok()) return files.error();
+      const SavedReport saved{one.range, one.state.version, one.state.mass,
+                              std::move(files).value()};
+      if (const Status fault = link_.report(saved); !fault.ok()) return fault;
     }
     return ok();
   }
@@ -129,10 +190,12 @@ class HostLoop {
     if (!choice.value()) return ok();
     const SyncMode& mode = choice.value()->mode;
     if (const Status fault = process_.change(mode); !fault.ok()) return fault;
-    return link_.report(ModeReport{mode});
+    return link_.report(ModeReport{mode, choice.value()->reason});
   }
 
+  // The host lets keepers finish when the decider has committed all, so all versions are committed.
   Status finish() {
+    if (const Status fault = write_states(true); !fault.ok()) return fault;
     const Decider* decider = process_.decider();
     if (decider != nullptr && settings_.peers.write_down) {
       settings_.peers.write_down(to_text(decider->record()));
@@ -148,13 +211,22 @@ class HostLoop {
     return link_.report(FinishedReport{});
   }
 
+  PeerNet& net_;
   HostLink& link_;
   PeerProcess process_;
   ModeChoice choice_;
   HostSettings settings_;
   Duration run_begun_{};
-  Duration due_ = kNever;  // when the iteration of the part goes on
-  int64_t serial_ = -1;    // of the work that the trainer has begun
+  Duration due_ = kNever;               // when the iteration of the part goes on
+  int64_t serial_ = -1;                 // of the work that the trainer has begun
+  int64_t assigned_ = -1;               // serial of the work that the part got last
+  Duration assigned_at_{}, fetched_{};  // when it got it; until its parameters were here
+  // An iteration whose gradient was offered, and may not have left.
+  struct Leaving {
+    MeasuredIteration iteration;
+    Duration offered{};
+  };
+  std::optional<Leaving> leaving_;
   bool is_stopped_ = false, finishes_ = false, is_finished_ = false;
 };
 

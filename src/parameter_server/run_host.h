@@ -36,9 +36,14 @@ class HostLink {
 
 // What a part has computed for its work.
 struct ComputedIteration {
-  std::vector<Payload> gradients;  // the sum over the work's micro-batches, for each range
-  IterationTime time;              // as measured
-  double share = 1;                // its mass, as a part of a whole iteration's
+  std::vector<Payload> gradients;   // the sum over the work's micro-batches, for each range
+  IterationTime time;               // as measured
+  double share = 1;                 // its mass, as a part of a whole iteration's
+  std::optional<double> loss = {};  // MeasuredIteration::loss
+  // False: `time` has no transfer, and run_host() measures it: from the moment at which the part
+  // has its work until its parameters are here, and from its offer until the gradient has left. The
+  // iteration is reported then.
+  bool transfer_is_given = true;
 };
 
 // Computes the gradients of the parts that live in a process, one work at a time.
@@ -66,12 +71,17 @@ struct HostSettings {
   PartTrainer* trainer = nullptr;    // of a process that may host parts; outlives run_host()
   // Takes the state of each keeper at the end. May be empty.
   std::function<Status(PeerId, const ServerShard&)> save;
+  // Writes down a state that is to be saved (ServerShard::take_saved), and says in which files. It
+  // is called where the first keeper of the range lives, and nothing is heard or sent meanwhile.
+  // Empty = nobody writes down any.
+  std::function<Result<std::vector<SavedFile>>(const ElementRange&, const SavedState&)> save_state;
 };
 
 // Runs such a process. Returns when the link has ended. The transport, which is connected to nobody
-// yet, posts to the mailbox, which nobody else reads.
+// yet, posts to the mailbox, which nobody else reads. Whoever posts a report without ticket and
+// peer to it lets the trainer go on at once.
 //
-// Errors: those of connect, PeerProcess, ModeChoice, the link, the trainer and `save`
+// Errors: those of connect, PeerProcess, ModeChoice, the link, the trainer, `save` and `save_state`
 //         Timeout/Call  no first command within a minute
 //         Invalid/Call  another first command than to connect; a command before one that it needs
 Status run_host(Transport& transport, Mailbox& mailbox, HostLink& link, HostSettings settings);

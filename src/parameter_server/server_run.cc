@@ -127,6 +127,7 @@ void ServerRun::install_if_placed() {
   tell(decider(), InstallCommand{});
   // The decider may live in another process than before.
   if (wanted_) tell(decider(), ModeCommand{wanted_});
+  if (wants_save_) tell(decider(), SaveCommand{});
   installed_ = epoch;
 }
 
@@ -158,12 +159,14 @@ Status ServerRun::take(HostedProcess& from, const PlacedReport& report) {
 
 Status ServerRun::take(HostedProcess& from, const MeasuredReport& report) {
   ++from.iterations;
+  measured_.push_back(report.iteration);
   if (installed_ > 0) tell(decider(), MeasuredCommand{report.iteration});
   return ok();
 }
 
-Status ServerRun::take(HostedProcess&, const ModeReport&) {
+Status ServerRun::take(HostedProcess&, const ModeReport& report) {
   ++changes_;
+  modes_.push_back(report);
   return ok();
 }
 
@@ -197,11 +200,34 @@ Status ServerRun::take(HostedProcess& from, const FailedReport& report) {
   return broken(cat("process ", from.process.number, " says: ", printable(report.why)));
 }
 
+// A decider that was replaced may have said less, and be heard later.
+Status ServerRun::take(HostedProcess&, const CommittedReport& report) {
+  if (report.version >= committed_.version) committed_ = report;
+  return ok();
+}
+
+Status ServerRun::take(HostedProcess&, const SavedReport& report) {
+  wants_save_ = false;
+  saved_.push_back(report);
+  return ok();
+}
+
+std::vector<SavedReport> ServerRun::take_saved() { return std::exchange(saved_, {}); }
+
+std::vector<ModeReport> ServerRun::take_modes() { return std::exchange(modes_, {}); }
+
+std::vector<MeasuredIteration> ServerRun::take_measured() { return std::exchange(measured_, {}); }
+
 // ---- the mode, and the end -------------------------------------------------------------------
 
 void ServerRun::want(const std::optional<SyncMode>& mode) {
   wanted_ = mode;
   if (installed_ > 0) tell(decider(), ModeCommand{mode});
+}
+
+void ServerRun::save() {
+  wants_save_ = true;
+  if (installed_ > 0 && is_installed()) tell(decider(), SaveCommand{});
 }
 
 void ServerRun::stop() {

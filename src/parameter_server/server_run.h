@@ -79,6 +79,11 @@ class ServerRun {
   // Requires: a mode that check_mode_of_run accepts (ir/update_rule.h)
   void want(const std::optional<SyncMode>& mode);
 
+  // Keepers write down what they have (Decider::save), whichever process has the decider. If that
+  // one is lost before any state was written, the next one is told as well. Before stop(): later a
+  // server may have finished when it is to be told.
+  void save();
+
   // Begins the end: replicas stop, then the decider finishes, then all others. Before there are
   // members it does nothing.
   void stop();
@@ -104,6 +109,14 @@ class ServerRun {
   const std::map<PeerId, Version>& states() const { return states_; }
   // How often the mode was changed.
   int64_t changes() const { return changes_; }
+  // What was said last of the committed version; all zero before.
+  const CommittedReport& committed() const { return committed_; }
+  // The states that were written down since the last call, in order.
+  std::vector<SavedReport> take_saved();
+  // The changes of the mode since the last call, in order.
+  std::vector<ModeReport> take_modes();
+  // The iterations that were measured since the last call, in order.
+  std::vector<MeasuredIteration> take_measured();
 
  private:
   enum class Ending : uint8_t { No, Stops, Decides, Finishes, Over };
@@ -118,6 +131,8 @@ class ServerRun {
   Status take(HostedProcess& from, const FinishedReport& report);
   Status take(HostedProcess& from, const LostReport& report);
   Status take(HostedProcess& from, const FailedReport& report);
+  Status take(HostedProcess& from, const CommittedReport& report);
+  Status take(HostedProcess& from, const SavedReport& report);
   bool is_known(WorkerId process) const;
   HostedProcess& at(WorkerId process) { return processes_[static_cast<size_t>(process.value)]; }
   WorkerId decider() const { return newest().places.at(newest().members.decider); }
@@ -135,6 +150,11 @@ class ServerRun {
   std::vector<HostedProcess> processes_;
   std::optional<Duration> begun_;
   std::optional<SyncMode> wanted_;
+  bool wants_save_ = false;  // and no state was written since
+  CommittedReport committed_;
+  std::vector<SavedReport> saved_;
+  std::vector<ModeReport> modes_;
+  std::vector<MeasuredIteration> measured_;
   int64_t installed_ = 0, changes_ = 0;
   Ending ending_ = Ending::No;
   WorkerId finishing_;  // the process whose decider was told to finish

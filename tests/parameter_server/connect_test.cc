@@ -104,6 +104,18 @@ TEST(Connect, AProcessReachesAllButThoseThatAreGone) {
   EXPECT_EQ(received, sent);
 }
 
+// A report without ticket and peer is nobody's end.
+TEST(Connect, OthersMayWakeTheMailbox) {
+  MemoryNetwork network;
+  Process first(network, 0), second(network, 1);
+  second.mailbox.post(Done{});
+  const Status connected =
+      connect(*second.transport, second.mailbox, {{{0}, first.transport->address().text}},
+              std::chrono::seconds(60));
+  EXPECT_TRUE(connected.ok()) << (connected.ok() ? "" : connected.error().message);
+  EXPECT_FALSE(second.mailbox.wait(Duration{}).ok()) << "the end of the attempt was left";
+}
+
 TEST(Connect, NobodyToConnectToIsNoWait) {
   MemoryNetwork network;
   Process alone(network, 0);

@@ -32,7 +32,13 @@ PlacedMembers two_servers() {
 }
 
 MeasuredIteration measured() {
-  return {{2}, {std::chrono::milliseconds(30), std::chrono::milliseconds(7)}, 0.75};
+  return {{2}, {std::chrono::milliseconds(30), std::chrono::milliseconds(7)}, 0.75, 2.5};
+}
+
+CommittedReport committed() { return {{41}, {160}, {3}, 1.25, 17}; }
+
+SavedReport saved() {
+  return {{{0}, 16, 32}, {41}, {160}, {{"stage-0-range-16-32.state", 4096, "abc"}, {}}};
 }
 
 SyncMode grace() {
@@ -55,7 +61,8 @@ std::vector<HostCommand> all_commands() {
           ModeCommand{},
           ModeCommand{grace()},
           StopCommand{},
-          FinishCommand{}};
+          FinishCommand{},
+          SaveCommand{}};
 }
 
 // One report of each kind.
@@ -64,12 +71,16 @@ std::vector<HostReport> all_reports() {
           ConnectedReport{},
           PlacedReport{7},
           MeasuredReport{measured()},
-          ModeReport{grace()},
+          MeasuredReport{},
+          ModeReport{grace(), "it is faster"},
           StoppedReport{},
           StateReport{{2}, {41}},
           FinishedReport{},
           LostReport{{1}},
-          FailedReport{"the disk is full"}};
+          FailedReport{"the disk is full"},
+          committed(),
+          SavedReport{},
+          saved()};
 }
 
 // The bytes are refused in a sentence that has this part.
@@ -138,12 +149,35 @@ TEST(HostMessage, NothingIsLeftOut) {
   EXPECT_EQ(iteration.time.compute, measured().time.compute);
   EXPECT_EQ(iteration.time.transfer, measured().time.transfer);
   EXPECT_EQ(iteration.share, measured().share);
+  EXPECT_EQ(iteration.loss, measured().loss);
   const auto mode = decode_command(encode_command(ModeCommand{grace()}));
   ASSERT_TRUE(mode.ok());
   EXPECT_EQ(std::get<ModeCommand>(mode.value()).mode, grace());
   const auto failed = decode_report(encode_report(FailedReport{"the disk is full"}));
   ASSERT_TRUE(failed.ok());
   EXPECT_EQ(std::get<FailedReport>(failed.value()).why, "the disk is full");
+  const auto changed = decode_report(encode_report(ModeReport{grace(), "it is faster"}));
+  ASSERT_TRUE(changed.ok());
+  EXPECT_EQ(std::get<ModeReport>(changed.value()).mode, grace());
+  EXPECT_EQ(std::get<ModeReport>(changed.value()).reason, "it is faster");
+}
+
+TEST(HostMessage, NothingIsLeftOutOfWhatIsCommittedAndSaved) {
+  const auto read = decode_report(encode_report(committed()));
+  ASSERT_TRUE(read.ok());
+  const auto& commit = std::get<CommittedReport>(read.value());
+  EXPECT_EQ(commit.version, committed().version);
+  EXPECT_EQ(commit.applied, committed().applied);
+  EXPECT_EQ(commit.dropped, committed().dropped);
+  EXPECT_EQ(commit.age, committed().age);
+  EXPECT_EQ(commit.works, committed().works);
+  const auto again = decode_report(encode_report(saved()));
+  ASSERT_TRUE(again.ok());
+  const auto& state = std::get<SavedReport>(again.value());
+  EXPECT_EQ(state.range, saved().range);
+  EXPECT_EQ(state.version, saved().version);
+  EXPECT_EQ(state.mass, saved().mass);
+  EXPECT_EQ(state.files, saved().files);
 }
 
 TEST(HostMessage, TornBytesAreRefused) {
@@ -160,8 +194,8 @@ TEST(HostMessage, TornBytesAreRefused) {
 }
 
 TEST(HostMessage, RefusalsSayWhatWasExpected) {
-  expect_refused(decode_command(ByteList{std::byte{9}}), "expected a kind of message from 0 to 8");
-  expect_refused(decode_report(ByteList{std::byte{10}}), "expected a kind of message from 0 to 9");
+  expect_refused(decode_command(ByteList{std::byte{10}}), "expected a kind of message from 0 to 9");
+  expect_refused(decode_report(ByteList{std::byte{12}}), "expected a kind of message from 0 to 11");
   // The length of the address stands behind the kind.
   ByteList listening = encode_report(ListeningReport{"host:1"});
   listening[1] = std::byte{7};

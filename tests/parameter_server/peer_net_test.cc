@@ -237,6 +237,19 @@ TEST_P(PeerNetPair, AProcessSendsToItselfAndStillHearsOthers) {
   EXPECT_TRUE(has_heard);
 }
 
+// A report without ticket and peer ends the wait, and nothing else comes of it.
+TEST_P(PeerNetPair, OthersMayWakeTheMailbox) {
+  left_->mailbox.post(Done{});
+  const auto woken = left_->net.wait(kPatience);
+  ASSERT_TRUE(woken.ok()) << woken.error().message;
+  EXPECT_TRUE(woken.value().messages.empty());
+  EXPECT_TRUE(woken.value().lost.empty());
+  left_->send(WorkerId{1}, {{}, Stored{1}});
+  right_->send(WorkerId{0}, {{}, Stored{2}});
+  EXPECT_EQ(expect_first(left_->receive(1), WorkerId{1}, {{{}, Stored{2}}}), 1u);
+  EXPECT_EQ(expect_first(right_->receive(1), WorkerId{0}, {{{}, Stored{1}}}), 1u);
+}
+
 // ---- sizes -------------------------------------------------------------------------------------
 
 TEST_P(PeerNetPair, HeadsOfAllSizes) {
@@ -282,11 +295,15 @@ TEST_P(PeerNets, WhatIsNotTakenYetIsUnsent) {
     left->send(WorkerId{1}, {{}, Gradient{i, payload}});
     EXPECT_EQ(left->net.unsent().count, i * kMebibyte);
   }
+  const Duration before = monotonic_clock().now();
+  EXPECT_EQ(left->net.emptied(), Duration{});
   EXPECT_GE(payload.use_count(), 4) << "payloads are kept, not copied";
   ASSERT_TRUE(right->net.open(WorkerId{0}).ok());
   connect(*left, WorkerId{1}, right->wire->address());
   right->receive(3);
   left->finish_sends();
+  EXPECT_GE(left->net.emptied(), before);
+  EXPECT_LE(left->net.emptied(), monotonic_clock().now());
 }
 
 // ---- losses ------------------------------------------------------------------------------------

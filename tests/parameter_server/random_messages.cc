@@ -72,7 +72,7 @@ class Drawing {
   void draw(Record& record) {
     draw(record.sequence, record.mode, record.version, record.committed, record.updates_decided);
     draw(record.last_serial, record.streams, record.returned, record.open, record.updates);
-    draw(record.filling, record.applied, record.dropped);
+    draw(record.filling, record.applied, record.dropped, record.save, record.save_mass);
   }
   void draw(KeptVersion& kept) { draw(kept.version, kept.payload); }
   void draw(KeptGradient& kept) { draw(kept.serial, kept.version, kept.payload); }
@@ -178,7 +178,7 @@ Message message_with_head(int64_t size) {
   Message message;
   if (size % 4 == 0) {
     KeeperReport body;
-    body.record.filling.resize(static_cast<size_t>(size - 152) / 4);
+    body.record.filling.resize(static_cast<size_t>(size - 168) / 4);
     message.body = std::move(body);
   } else if (size % 4 == 1) {
     Enter body;
@@ -190,7 +190,7 @@ Message message_with_head(int64_t size) {
     message.body = std::move(body);
   } else {
     Record body;
-    body.filling.resize(static_cast<size_t>(size - 147) / 4);
+    body.filling.resize(static_cast<size_t>(size - 163) / 4);
     message.body = std::move(body);
   }
   return message;

@@ -56,9 +56,18 @@ class CountingTrainer : public PartTrainer {
   std::optional<ComputedIteration> advance(Duration now) override {
     looked_ = now;
     if (++looks_ < 2) return {};
-    return ComputedIteration{{zeros(kElements)}, {Duration{5}, Duration{2}}, 1};
+    ComputedIteration computed{{zeros(kElements)}, {Duration{5}, Duration{2}}, 1};
+    computed.loss = loss;
+    if (!gives_transfer) {
+      computed.time.transfer = Duration{-1};
+      computed.transfer_is_given = false;
+    }
+    return computed;
   }
   Duration due() const override { return looked_; }
+
+  std::optional<double> loss;
+  bool gives_transfer = true;
 
  private:
   int64_t last_serial_ = -1;
@@ -84,8 +93,10 @@ class ScriptedHost : public HostLink {
       commands_.push_back(MembersCommand{members()});
     }
     if (std::holds_alternative<PlacedReport>(report)) commands_.push_back(InstallCommand{});
-    if (std::holds_alternative<MeasuredReport>(report) && ++iterations == 4) {
-      commands_.push_back(StopCommand{});
+    if (std::holds_alternative<MeasuredReport>(report)) {
+      ++iterations;
+      if (iterations == saves_at) commands_.push_back(SaveCommand{});
+      if (iterations == 4) commands_.push_back(StopCommand{});
     }
     if (std::holds_alternative<StoppedReport>(report)) commands_.push_back(FinishCommand{});
     if (std::holds_alternative<FinishedReport>(report)) has_ended_ = true;
@@ -96,6 +107,7 @@ class ScriptedHost : public HostLink {
   HostCommand first = ConnectCommand{};
   std::vector<HostReport> reports;
   int iterations = 0;
+  int saves_at = 0;  // the iteration after which keepers are to write down what they have
 
  private:
   static PlacedMembers members() {
@@ -129,6 +141,7 @@ struct HostedRun {
     };
     settings.peers.decider.micros = 2;
     settings.peers.decider.record = first_record({}, 1);
+    settings.peers.decider.save_every = save_every;
     settings.peers.write_down = [this](const std::string& line) { lines.push_back(line); };
     settings.choice.replicas = 1;
     settings.trainer = &trainer;
@@ -136,7 +149,28 @@ struct HostedRun {
       saved.push_back(id);
       return ok();
     };
+    settings.save_state = [this](const ElementRange& range, const SavedState& state) {
+      return save_state(range, state);
+    };
     return run_host(*transport, mailbox, host, std::move(settings));
+  }
+
+  Result<std::vector<SavedFile>> save_state(const ElementRange& range, const SavedState& state) {
+    EXPECT_EQ(range, (ElementRange{{0}, 0, kElements}));
+    EXPECT_EQ(size_of(state.state).count, kElements * kElementBytes);
+    if (disk_is_full) return invalid("the disk is full");
+    states.push_back(state);
+    return std::vector<SavedFile>{{cat("version-", state.version.value), 20, "sum"}};
+  }
+
+  // What was reported of this kind, in order.
+  template <class Report>
+  std::vector<Report> all() const {
+    std::vector<Report> found;
+    for (const HostReport& report : host.reports) {
+      if (const auto* one = std::get_if<Report>(&report)) found.push_back(*one);
+    }
+    return found;
   }
 
   MemoryNetwork network;
@@ -144,6 +178,9 @@ struct HostedRun {
   std::unique_ptr<Transport> transport;
   ScriptedHost host;
   CountingTrainer trainer;
+  Mass save_every;
+  bool disk_is_full = false;
+  std::vector<SavedState> states;
   int64_t updates = 0;
   std::vector<std::string> lines;
   std::vector<PeerId> saved;
@@ -160,7 +197,11 @@ TEST(RunHost, AProcessTrainsUntilItIsStopped) {
   EXPECT_EQ(hosted.saved, std::vector<PeerId>{kKeeper});
   // A line for each update, one when the decider begins, and its last record.
   EXPECT_EQ(std::ssize(hosted.lines), hosted.updates + 2);
-  const std::vector<HostReport>& reports = hosted.host.reports;
+  // What is committed is said in between.
+  std::vector<HostReport> reports = hosted.host.reports;
+  std::erase_if(reports, [](const HostReport& report) {
+    return std::holds_alternative<CommittedReport>(report);
+  });
   ASSERT_EQ(reports.size(), 10u);
   EXPECT_FALSE(std::get<ListeningReport>(reports[0]).address.empty());
   EXPECT_TRUE(std::holds_alternative<ConnectedReport>(reports[1]));
@@ -175,6 +216,81 @@ TEST(RunHost, AProcessTrainsUntilItIsStopped) {
   EXPECT_EQ(std::get<StateReport>(reports[8]).keeper, kKeeper);
   EXPECT_EQ(std::get<StateReport>(reports[8]).version, Version{hosted.updates});
   EXPECT_TRUE(std::holds_alternative<FinishedReport>(reports[9]));
+}
+
+TEST(RunHost, TheHostHearsWhatIsCommitted) {
+  HostedRun hosted;
+  const Status ran = hosted.run();
+  ASSERT_TRUE(ran.ok()) << ran.error().message;
+  int64_t version = 0, works = 0;
+  for (const CommittedReport& report : hosted.all<CommittedReport>()) {
+    EXPECT_GT(report.version.value, version);
+    version = report.version.value;
+    works += report.works;
+    EXPECT_EQ(report.applied, Mass{2 * version});
+    EXPECT_EQ(report.dropped, Mass{});
+    EXPECT_EQ(report.age, 0);
+  }
+  EXPECT_EQ(version, hosted.updates);
+  EXPECT_EQ(works, hosted.updates);
+}
+
+TEST(RunHost, WhatTheTrainerDoesNotMeasureIsMeasured) {
+  HostedRun hosted;
+  hosted.trainer.gives_transfer = false;
+  hosted.trainer.loss = 1.5;
+  const Status ran = hosted.run();
+  ASSERT_TRUE(ran.ok()) << ran.error().message;
+  const std::vector<MeasuredReport> measured = hosted.all<MeasuredReport>();
+  ASSERT_EQ(measured.size(), 4u);
+  for (const MeasuredReport& report : measured) {
+    EXPECT_EQ(report.iteration.replica, ReplicaId{0});
+    EXPECT_EQ(report.iteration.time.compute, Duration{5});
+    EXPECT_GE(report.iteration.time.transfer, Duration{}) << "the trainer's own one is replaced";
+    EXPECT_EQ(report.iteration.loss, 1.5);
+  }
+}
+
+// Each update has a mass of 2, and every other one is written down.
+TEST(RunHost, StatesAreWrittenDownByMass) {
+  HostedRun hosted;
+  hosted.save_every = {4};
+  const Status ran = hosted.run();
+  ASSERT_TRUE(ran.ok()) << ran.error().message;
+  const std::vector<SavedReport> saved = hosted.all<SavedReport>();
+  ASSERT_EQ(std::ssize(saved), hosted.updates / 2);
+  ASSERT_EQ(saved.size(), hosted.states.size());
+  for (size_t i = 0; i < saved.size(); ++i) {
+    const Version version{2 * static_cast<int64_t>(i) + 2};
+    EXPECT_EQ(saved[i].range, (ElementRange{{0}, 0, kElements}));
+    EXPECT_EQ(saved[i].version, version);
+    EXPECT_EQ(saved[i].mass, Mass{2 * version.value});
+    const std::vector<SavedFile> files = {{cat("version-", version.value), 20, "sum"}};
+    EXPECT_EQ(saved[i].files, files);
+    ASSERT_TRUE(hosted.states[i].record.has_value());
+    EXPECT_EQ(hosted.states[i].record->version, version);
+  }
+}
+
+// The second iteration has read what the first one's update made.
+TEST(RunHost, StatesAreWrittenDownOnRequest) {
+  HostedRun hosted;
+  hosted.host.saves_at = 2;
+  const Status ran = hosted.run();
+  ASSERT_TRUE(ran.ok()) << ran.error().message;
+  const std::vector<SavedReport> saved = hosted.all<SavedReport>();
+  ASSERT_EQ(saved.size(), 1u);
+  EXPECT_GE(saved[0].version, Version{1});
+  EXPECT_EQ(saved[0].mass, Mass{2 * saved[0].version.value});
+}
+
+TEST(RunHost, AStateThatCannotBeWrittenEndsTheProcess) {
+  HostedRun hosted;
+  hosted.save_every = {4};
+  hosted.disk_is_full = true;
+  const Status ran = hosted.run();
+  ASSERT_FALSE(ran.ok());
+  EXPECT_EQ(ran.error().message, "the disk is full");
 }
 
 TEST(RunHost, TheFirstCommandIsToConnect) {

@@ -19,7 +19,7 @@ constexpr int32_t kDecider = 2;
 
 const char* name_of(const HostCommand& command) {
   const char* names[] = {"connect",  "begin", "members", "install", "lost",
-                         "measured", "mode",  "stop",    "finish"};
+                         "measured", "mode",  "stop",    "finish",  "save"};
   return names[command.index()];
 }
 
@@ -142,6 +142,72 @@ TEST(ServerRun, TheProcessWithTheDeciderHearsWhatWasMeasured) {
   EXPECT_EQ(played.run.processes()[4].iterations, 1);
   ASSERT_TRUE(played.say(kDecider, ModeReport{}).ok());
   EXPECT_EQ(played.run.changes(), 1);
+}
+
+TEST(ServerRun, WhatWasSaidIsTakenOnce) {
+  PlayedRun played;
+  ServerRun& run = played.run;
+  played.begin();
+  EXPECT_EQ(run.committed().version, Version{0});
+  for (int32_t part = 3; part < 5; ++part) {
+    const MeasuredIteration iteration{{part - 3}, {Duration{4}, Duration{}}, 1, 0.5 * part};
+    ASSERT_TRUE(played.say(part, MeasuredReport{iteration}).ok());
+  }
+  SyncMode mode;
+  mode.kind = SyncKind::Asynchronous;
+  ASSERT_TRUE(played.say(kDecider, ModeReport{mode, "one is slow"}).ok());
+  const std::vector<MeasuredIteration> measured = run.take_measured();
+  ASSERT_EQ(measured.size(), 2u);
+  EXPECT_EQ(measured[0].replica, ReplicaId{0});
+  EXPECT_EQ(measured[1].loss, 2.0);
+  EXPECT_TRUE(run.take_measured().empty());
+  const std::vector<ModeReport> modes = run.take_modes();
+  ASSERT_EQ(modes.size(), 1u);
+  EXPECT_EQ(modes[0].mode, mode);
+  EXPECT_EQ(modes[0].reason, "one is slow");
+  EXPECT_TRUE(run.take_modes().empty());
+  // The newest committed version counts, in whatever order it is said.
+  ASSERT_TRUE(played.say(kDecider, CommittedReport{{7}, {28}, {1}, 0.5, 6}).ok());
+  ASSERT_TRUE(played.say(0, CommittedReport{{6}, {24}, {1}, 0.25, 3}).ok());
+  EXPECT_EQ(run.committed().version, Version{7});
+  EXPECT_EQ(run.committed().applied, Mass{28});
+  EXPECT_EQ(run.committed().works, 6);
+}
+
+TEST(ServerRun, KeepersSaveWhoeverDecides) {
+  PlayedRun played;
+  ServerRun& run = played.run;
+  played.begin();
+  run.save();
+  played.collect();
+  EXPECT_EQ(played.take_texts(), Texts{"2 save"});
+  // It dies before anybody has written anything, so its successor is told again.
+  run.give_up({kDecider});
+  ASSERT_TRUE(run.lose({kDecider}).ok());
+  played.count_while_answering("");
+  const WorkerId now = run.newest().places.at(run.newest().members.decider);
+  EXPECT_EQ(played.take_texts().back(), cat(now, " save"));
+  const SavedReport saved{{{0}, 0, 6}, {9}, {36}, {{"a.state", 24, "x"}}};
+  ASSERT_TRUE(played.say(0, saved).ok());
+  const std::vector<SavedReport> all = run.take_saved();
+  ASSERT_EQ(all.size(), 1u);
+  EXPECT_EQ(all[0].range, saved.range);
+  EXPECT_EQ(all[0].mass, Mass{36});
+  EXPECT_EQ(all[0].files, saved.files);
+  EXPECT_TRUE(run.take_saved().empty());
+  // Once something was written, another epoch asks for nothing.
+  run.give_up({4});
+  ASSERT_TRUE(run.lose({4}).ok());
+  played.count_while_answering("");
+  EXPECT_EQ(played.take_texts().back(), cat(now, " install"));
+}
+
+TEST(ServerRun, BeforeThereAreMembersNobodyIsToldToSave) {
+  PlayedRun played;
+  played.run.save();
+  played.count_while_answering("");
+  ASSERT_TRUE(played.run.begin(std::chrono::seconds(5)).ok());
+  EXPECT_EQ(played.count_while_answering("save"), 1);
 }
 
 TEST(ServerRun, AnotherProcessDecidesAfterTheLossOfTheDecider) {
