@@ -303,7 +303,7 @@ TEST(Roster, WhatDoesNotFitIsRefused) {
   EXPECT_EQ(message(roster.join({{3}, ProcessKind::Server, {}, {}})),
             "process 3 joins a run: expected a number that no process has had before");
   EXPECT_EQ(message(roster.join({{}, ProcessKind::Server, {}, {}})),
-            "process -1 joins a run: expected a number that no process has had before");
+            "process none joins a run: expected a number that no process has had before");
   EXPECT_EQ(message(roster.join({{4}, ProcessKind::Part, {2}, {0}})),
             "process 4 is stage 0 of replica 2 in a run of 2 replicas of 1 stages");
   EXPECT_EQ(message(roster.join({{4}, ProcessKind::Part, {0}, {0}})),
