@@ -1,28 +1,37 @@
 #include "worker/part_compute.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "base/check.h"
+#include "base/contains.h"
 #include "base/text.h"
 #include "base/unit.h"
+#include "runtime/step_observer.h"
 
 namespace tenuto {
 namespace {
 
-// The plan without its update. Its micro-batches get the numbers that they have among those of all
-// replicas, because data and dropout follow these numbers.
-Plan without_update(Plan plan, ReplicaId replica, int32_t replicas) {
-  for (std::vector<Op>& list : plan.schedule.lists) {
-    std::erase_if(list, is_update);
-    for (Op& op : list) op.micro = {op.micro.value * replicas + replica.value};
-  }
-  plan.schedule.micro_count *= replicas;
+// The plan without its update.
+Plan without_update(Plan plan) {
+  for (std::vector<Op>& list : plan.schedule.lists) std::erase_if(list, is_update);
   plan.schedule.groups.clear();
   plan.schedule.collectives.clear();
   plan.evaluation = {};
   plan.update = {};
   return plan;
 }
+
+// Asks a step to end early.
+class StopObserver : public StepObserver {
+ public:
+  explicit StopObserver(const std::atomic<bool>* stop) : stop_(stop) {}
+  bool is_stopped() const { return stop_ != nullptr && stop_->load(); }
+  Standing standing(int64_t step) override { return {step, is_stopped()}; }
+
+ private:
+  const std::atomic<bool>* stop_;
+};
 
 Status check_part(const Job& job, const Plan& plan, const PartPlace& place) {
   const auto stages = static_cast<int32_t>(plan.stages.size());
@@ -73,44 +82,113 @@ Result<PartCompute> PartCompute::make(const Job& job, const Plan& plan, const Pa
                        "\"cuda\""));
   }
   const Duration silence = from_milliseconds(job.network.silence_seconds * 1000);
-  const WorkerId self = plan.stages[static_cast<size_t>(place.stage.value)].holders.front();
-  return PartCompute(without_update(plan, place.replica, job.parallel.pipelines), place.stage, self,
-                     {plan.schedule.micro_count}, {.silence = silence, .retire = silence}, machine);
+  return PartCompute(without_update(plan), place, job.parallel.pipelines,
+                     {.silence = silence, .retire = silence}, machine);
 }
 
-PartCompute::PartCompute(Plan plan, StageId stage, WorkerId self, Mass mass, StepLimits limits,
+PartCompute::PartCompute(Plan plan, const PartPlace& place, int32_t replicas, StepLimits limits,
                          const PartMachine& machine)
     : plan_(std::move(plan)),
-      stage_(stage),
-      self_(self),
-      mass_(mass),
+      place_(place),
+      self_(plan_.stages[static_cast<size_t>(place.stage.value)].holders.front()),
+      replicas_(replicas),
+      micros_(plan_.schedule.micro_count),
       limits_(limits),
       epoch_(machine.epoch),
       device_(machine.device),
       runner_(Machine{machine.transport, machine.device, machine.device, machine.mailbox,
                       machine.clock}) {}
 
-Result<PartGradient> PartCompute::run(Iteration iteration, std::span<const float> parameters) {
-  GivenParameters& given = *device_->given_parameters();
-  if (Status set = given.set_parameters(stage_, parameters); !set.ok()) return set.error();
+Result<std::vector<PartCompute::Pass>> PartCompute::passes_of(
+    std::span<const servers::MicroRange> micros) const {
+  std::vector<Pass> passes;
+  for (const servers::MicroRange& range : micros) {
+    const bool is_known = range.stream.value >= 0 && range.stream.value < replicas_;
+    if (!is_known || range.begin < 0 || range.end <= range.begin) {
+      return invalid(cat("expected micro-batches of one of ", replicas_, " replicas, found ",
+                         range.begin, " to ", range.end, " of replica ", range.stream));
+    }
+    for (int64_t micro = range.begin; micro < range.end; ++micro) {
+      const Iteration iteration{micro / micros_};
+      const auto same = std::find_if(passes.begin(), passes.end(), [&](const Pass& pass) {
+        return pass.stream == range.stream && pass.iteration == iteration;
+      });
+      Pass& pass =
+          same == passes.end() ? passes.emplace_back(Pass{range.stream, iteration, {}}) : *same;
+      if (contains(pass.positions, micro % micros_)) {
+        return invalid(cat("micro-batch ", micro, " of replica ", range.stream,
+                           " is named twice: expected each one once"));
+      }
+      pass.positions.push_back(micro % micros_);
+    }
+  }
+  if (passes.empty()) return invalid("there is no micro-batch to compute: expected at least one");
+  return passes;
+}
+
+// The micro-batches get the numbers that they have among those of all replicas, because data and
+// dropout follow these numbers.
+Plan PartCompute::plan_of(const Pass& pass) const {
+  Plan plan = plan_;
+  for (std::vector<Op>& list : plan.schedule.lists) {
+    std::erase_if(list, [&](const Op& op) {
+      return !contains(pass.positions, static_cast<int64_t>(op.micro.value));
+    });
+    for (Op& op : list) op.micro = {op.micro.value * replicas_ + pass.stream.value};
+  }
+  plan.schedule.micro_count *= replicas_;
+  return plan;
+}
+
+Status PartCompute::run_pass(const Pass& pass, const std::atomic<bool>* stop) {
+  StopObserver observer(stop);
+  if (observer.is_stopped()) {
+    return Error{Code::Cancelled, Reach::Call,
+                 cat("stage ", place_.stage, ": nobody needs this gradient any more")};
+  }
+  const Plan plan = plan_of(pass);
   StepInput input;
-  input.plan = &plan_;
+  input.plan = &plan;
   input.self = self_;
   input.epoch = epoch_;
-  input.step = iteration.value;
+  input.step = pass.iteration.value;
   input.limits = limits_;
+  input.observer = &observer;
   const Result<std::vector<Event>> events = runner_.run_step(input);
   if (!events.ok()) return events.error();
+  return ok();
+}
+
+Result<PartGradient> PartCompute::run(std::span<const servers::MicroRange> micros,
+                                      std::span<const float> parameters,
+                                      const std::atomic<bool>* stop) {
+  const Result<std::vector<Pass>> passes = passes_of(micros);
+  if (!passes.ok()) return passes.error();
+  GivenParameters& given = *device_->given_parameters();
+  if (Status set = given.set_parameters(place_.stage, parameters); !set.ok()) return set.error();
   PartGradient made;
-  made.mass = mass_;
-  made.sum.resize(parameters.size());
-  if (Status there = given.read_gradients(stage_, made.sum); !there.ok()) return there.error();
-  const StepOutcome outcome = device_->outcome();
-  if (outcome.losses.empty()) return made;
+  std::vector<float> more;
   double losses = 0;
-  for (const MicroLoss& one : outcome.losses) losses += one.loss;
-  made.loss = losses / static_cast<double>(outcome.losses.size());
+  size_t loss_count = 0;
+  for (const Pass& pass : passes.value()) {
+    if (Status ran = run_pass(pass, stop); !ran.ok()) return ran.error();
+    std::vector<float>& sum = made.sum.empty() ? made.sum : more;
+    sum.resize(parameters.size());
+    if (Status there = given.read_gradients(place_.stage, sum); !there.ok()) return there.error();
+    for (size_t i = 0; i < more.size(); ++i) made.sum[i] += more[i];
+    made.mass += Mass{std::ssize(pass.positions)};
+    const StepOutcome outcome = device_->outcome();
+    for (const MicroLoss& one : outcome.losses) losses += one.loss;
+    loss_count += outcome.losses.size();
+  }
+  if (loss_count > 0) made.loss = losses / static_cast<double>(loss_count);
   return made;
+}
+
+Result<PartGradient> PartCompute::run(Iteration iteration, std::span<const float> parameters) {
+  const servers::MicroRange all{place_.replica, iteration.value * micros_,
+                                (iteration.value + 1) * micros_};
+  return run(std::span(&all, 1), parameters);
 }
 
 }  // namespace tenuto

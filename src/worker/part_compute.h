@@ -2,6 +2,7 @@
 // given. The other parts of the replica run the other stages of the same micro-batches.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <optional>
 #include <span>
@@ -14,6 +15,7 @@
 #include "ir/version.h"
 #include "runtime/device.h"
 #include "runtime/worker.h"
+#include "sync/servers/message.h"
 #include "world/job.h"
 
 namespace tenuto {
@@ -33,7 +35,7 @@ struct PartMachine {
   int64_t epoch = 0;  // of the transport's hello
 };
 
-// The gradient of one iteration.
+// The gradient of some micro-batches.
 struct PartGradient {
   std::vector<float> sum;      // over the micro-batches, in the layout of GivenParameters
   Mass mass;                   // the micro-batches in it
@@ -54,25 +56,51 @@ class PartCompute {
   static Result<PartCompute> make(const Job& job, const Plan& plan, const PartPlace& place,
                                   const PartMachine& machine);
 
-  // Computes the gradient of `parameters`, whatever version they are, together with the other
-  // parts, which run the same iteration. The data and the dropout masks are those of the replica's
-  // `iteration`. If a gradient is not finite, the sum is not finite either.
+  // Computes the sum of the gradients of these micro-batches for `parameters`, whatever version
+  // they are, together with the other parts, which run the same list. Micro-batch k of a stream is
+  // position k % micros of iteration k / micros of that replica, with the data and the dropout
+  // masks that it has there, whichever replica computes it. Those of one iteration of one replica
+  // are summed by one pass over the device, in the order of the plan. The sums of the passes are
+  // added in the order in which the list first names them. If a gradient is not finite, the sum is
+  // not finite either.
+  //
+  // `stop`: when another thread sets it and posts a Done without ticket and peer to the part's
+  // mailbox, the call returns as soon as the op under way has ended. The other parts do not know of
+  // that, and lose their messages with this one. Null: nobody stops the call.
   //
   // After an error that reaches further than this call, connections to other parts may be closed,
   // as after a failed step (run_step).
   //
   // Shapes: `parameters` has as many elements as the device says (GivenParameters)
-  // Errors: Invalid/Call for another number of elements; those of run_step
+  // Errors: Invalid/Call    another number of elements; no micro-batch, one that the job does not
+  //                         have, or one that is named twice
+  //         Cancelled/Call  `stop` is set
+  //         those of run_step
+  Result<PartGradient> run(std::span<const servers::MicroRange> micros,
+                           std::span<const float> parameters,
+                           const std::atomic<bool>* stop = nullptr);
+  // The same for all micro-batches of an iteration of the part's own replica.
   Result<PartGradient> run(Iteration iteration, std::span<const float> parameters);
 
  private:
-  PartCompute(Plan plan, StageId stage, WorkerId self, Mass mass, StepLimits limits,
-              const PartMachine& machine);
+  // Micro-batches of one iteration of one replica.
+  struct Pass {
+    ReplicaId stream;
+    Iteration iteration;
+    std::vector<int64_t> positions;  // in the iteration
+  };
 
-  Plan plan_;
-  StageId stage_;
+  PartCompute(Plan plan, const PartPlace& place, int32_t replicas, StepLimits limits,
+              const PartMachine& machine);
+  Result<std::vector<Pass>> passes_of(std::span<const servers::MicroRange> micros) const;
+  Plan plan_of(const Pass& pass) const;
+  Status run_pass(const Pass& pass, const std::atomic<bool>* stop);
+
+  Plan plan_;  // of all micro-batches of an iteration, numbered by their positions
+  PartPlace place_;
   WorkerId self_;
-  Mass mass_;  // of an iteration
+  int32_t replicas_;
+  int64_t micros_;  // of an iteration
   StepLimits limits_;
   int64_t epoch_;
   Device* device_;

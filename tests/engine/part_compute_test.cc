@@ -4,6 +4,7 @@
 
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <map>
 #include <memory>
 #include <string>
@@ -237,6 +238,90 @@ TEST_F(PartComputeTest, AnotherNumberOfElementsIsRefused) {
   ASSERT_FALSE(made.ok());
   EXPECT_EQ(made.error().code, Code::Invalid);
   EXPECT_NE(made.error().message.find(cat("was given ", parameters[0].size())), std::string::npos);
+}
+
+// The gradient of a list of micro-batches for the initial parameters.
+PartGradient sum_of_list(Replica& replica, const std::vector<servers::MicroRange>& micros) {
+  return expect(replica.part(0).run(micros, replica.initial()[0]));
+}
+
+// Adds the other sum, element by element.
+void add(std::vector<float>& sum, const std::vector<float>& more) {
+  ASSERT_EQ(sum.size(), more.size());
+  for (size_t i = 0; i < sum.size(); ++i) sum[i] += more[i];
+}
+
+TEST_F(PartComputeTest, AListOfTwoIterationsIsTheSumOfBoth) {
+  for (const bool split : {false, true}) {
+    Replica replica(job(1, split), 1);
+    const PartGradient third = replica.run(3, replica.initial())[0];
+    const PartGradient fourth = replica.run(4, replica.initial())[0];
+    const PartGradient both = sum_of_list(replica, {{{1}, 6, 10}});
+    std::vector<float> wanted = third.sum;
+    add(wanted, fourth.sum);
+    EXPECT_TRUE(same_bits(both.sum, wanted));
+    EXPECT_EQ(both.mass, Mass{4});
+    EXPECT_DOUBLE_EQ(*both.loss, (*third.loss + *fourth.loss) / 2);
+    // The other way round: two numbers have the same sum in either order.
+    const PartGradient turned = sum_of_list(replica, {{{1}, 8, 10}, {{1}, 6, 8}});
+    EXPECT_TRUE(same_bits(turned.sum, wanted));
+  }
+}
+
+TEST_F(PartComputeTest, PartsOfIterationsAddUpInTheOrderOfTheList) {
+  Replica replica(job(1, true), 0);
+  // The second micro-batch of iteration 2 and the first one of iteration 3.
+  const PartGradient second = sum_of_list(replica, {{{0}, 5, 6}});
+  const PartGradient first = sum_of_list(replica, {{{0}, 6, 7}});
+  const PartGradient both = sum_of_list(replica, {{{0}, 5, 7}});
+  std::vector<float> wanted = second.sum;
+  add(wanted, first.sum);
+  EXPECT_TRUE(same_bits(both.sum, wanted));
+  EXPECT_EQ(both.mass, Mass{2});
+  EXPECT_EQ(second.mass, Mass{1});
+  // Micro-batches of one iteration are one pass, wherever the list names them.
+  const PartGradient whole = replica.run(2, replica.initial())[0];
+  const PartGradient apart = sum_of_list(replica, {{{0}, 5, 6}, {{0}, 4, 5}});
+  EXPECT_TRUE(same_bits(apart.sum, whole.sum));
+  EXPECT_EQ(apart.loss, whole.loss);
+}
+
+TEST_F(PartComputeTest, MicroBatchesOfAnotherReplicaAreThose) {
+  const Job own = job(1, true);
+  Replica first(own, 0), second(own, 1);
+  const PartGradient theirs = second.run(4, second.initial())[0];
+  const PartGradient same = sum_of_list(first, {{{1}, 8, 10}});
+  EXPECT_TRUE(same_bits(same.sum, theirs.sum));
+  EXPECT_EQ(same.loss, theirs.loss);
+  // Together with its own ones of the same iteration.
+  std::vector<float> wanted = theirs.sum;
+  add(wanted, first.run(4, first.initial())[0].sum);
+  EXPECT_TRUE(same_bits(sum_of_list(first, {{{1}, 8, 10}, {{0}, 8, 10}}).sum, wanted));
+}
+
+TEST_F(PartComputeTest, ListsThatTheJobDoesNotHaveAreRefused) {
+  Replica replica(job(1, true), 0);
+  const Flat parameters = replica.initial();
+  const std::vector<std::vector<servers::MicroRange>> lists = {
+      {}, {{{2}, 0, 1}}, {{{0}, -1, 1}}, {{{0}, 3, 3}}, {{{0}, 0, 2}, {{0}, 1, 3}}};
+  for (const std::vector<servers::MicroRange>& list : lists) {
+    const Result<PartGradient> made = replica.part(0).run(list, parameters[0]);
+    ASSERT_FALSE(made.ok());
+    EXPECT_EQ(made.error().code, Code::Invalid);
+  }
+}
+
+TEST_F(PartComputeTest, AStoppedListGivesNoGradient) {
+  Replica replica(job(1, true), 0);
+  const Flat parameters = replica.initial();
+  const std::vector<servers::MicroRange> list = {{{0}, 8, 10}};
+  std::atomic<bool> stop = true;
+  const Result<PartGradient> made = replica.part(0).run(list, parameters[0], &stop);
+  ASSERT_FALSE(made.ok());
+  EXPECT_EQ(made.error().code, Code::Cancelled);
+  stop = false;
+  const PartGradient whole = expect(replica.part(0).run(list, parameters[0], &stop));
+  EXPECT_TRUE(same_bits(whole.sum, replica.run(4, parameters)[0].sum));
 }
 
 // There is no such part of a job with two pipelines on a paced device, and the error says
