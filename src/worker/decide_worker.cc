@@ -15,13 +15,18 @@ namespace {
 constexpr size_t kRepairsTold = 16;
 // How long a peer's host has for each answer while a connection to it is made.
 constexpr Duration kAnswerTime = std::chrono::milliseconds(300);
-constexpr int kTryAgain = 75;  // exit code
 
 }  // namespace
 
 int exit_code_of(const Error& error) {
   const bool later = error.code == Code::Disconnected || error.code == Code::Timeout;
   return later ? kTryAgain : 1;
+}
+
+Leave leave_as_told(const Instruction& end, const std::string& name) {
+  if (end.exit_code == 0) return {};
+  const bool later = end.exit_code == kTryAgain || end.exit_code > 128;  // 128+n: was stopped
+  return {later ? kTryAgain : 1, cat(name, ": the run has ended: ", end.ending)};
 }
 
 const Plan& plan_at_hand(const WorkerState& state) {
@@ -236,12 +241,8 @@ bool WorkerTurn::leave(const Error& error, bool later, bool left_out) {
 
 // The run is over.
 bool WorkerTurn::leave_as_told() {
-  const Instruction& end = heard();
   say(cat(name(), ": the coordinator told this worker to leave"));
-  if (end.exit_code == 0) return act(WorkerSituation::Leaving, Leave{});
-  const bool later = end.exit_code == kTryAgain || end.exit_code > 128;  // 128+n: was stopped
-  return act(WorkerSituation::Leaving,
-             Leave{later ? kTryAgain : 1, cat(name(), ": the run has ended: ", end.ending)});
+  return act(WorkerSituation::Leaving, tenuto::leave_as_told(heard(), name()));
 }
 
 }  // namespace tenuto

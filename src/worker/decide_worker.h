@@ -321,7 +321,12 @@ const Plan& plan_at_hand(const WorkerState& state);
 // True when what is left of a step of the plan in force can be run here.
 bool resumes(const WorkerState& state);
 
-// The exit code for an error: 75 if another process may succeed later, otherwise 1.
+// The exit code of a worker in whose place another process may succeed later.
+inline constexpr int kTryAgain = 75;
+// The exit code for an error: kTryAgain if another process may succeed later, otherwise 1.
 int exit_code_of(const Error& error);
+
+// How the worker of this name ends when the coordinator has told it to leave (Phase::Out).
+Leave leave_as_told(const Instruction& end, const std::string& name);
 
 }  // namespace tenuto

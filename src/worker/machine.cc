@@ -50,7 +50,7 @@ Result<std::unique_ptr<Transport>> make_wire(const WireParts& parts, Mailbox& ma
   const NetworkSettings& network = job.network;
   ProcessWireSettings settings;
   settings.choice = wire_choice(job.network.wire);
-  settings.workers = job.worker_count();
+  settings.workers = job.process_count();
   settings.device = network.device;
   settings.listen_host = address_of(network.device);
   if (settings.listen_host.empty()) {

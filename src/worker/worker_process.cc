@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <filesystem>
-#include <thread>
 #include <utility>
 
 #include "base/clock.h"
@@ -13,6 +12,7 @@
 #include "protocol/saved_shard.h"
 #include "transport/address.h"
 #include "transport/transport.h"
+#include "worker/served_worker.h"
 #include "worker/worker_parts.h"
 #include "world/load.h"
 #include "world/memory_need.h"
@@ -21,54 +21,29 @@ namespace tenuto {
 namespace {
 
 constexpr Duration kIdle = std::chrono::seconds(1);
-constexpr Duration kHeartbeat = std::chrono::milliseconds(500);
-constexpr Duration kAnswerLimit = std::chrono::seconds(20);  // for the coordinator to answer
-// From the end of the conversation to the end of the process, which may be in a long op then.
-constexpr Duration kLeaveLimit = std::chrono::seconds(1);
+constexpr const char* kJobSource = "the coordinator's settings";
 constexpr Duration kCloseLimit = std::chrono::seconds(2);
 
 }  // namespace
 
-WorkerProcess::WorkerProcess(const WorkerSettings& settings, RealDevice device)
-    : settings_(settings), device_(std::move(device)) {}
-
-Status WorkerProcess::connect_control() {
-  const auto tls = read_tls(settings_.tls);
-  if (!tls.ok()) return tls.error();
-  tls_ = tls.value();
-  const ClientSettings settings{.coordinator = settings_.coordinator,
-                                .job = settings_.job,
-                                .token = settings_.token,
-                                .self = settings_.self,
-                                .incarnation = settings_.incarnation,
-                                .connect_limit = kAnswerLimit,
-                                .heartbeat = kHeartbeat,
-                                .silence_limit = kReturnLimit,
-                                .return_limit = kReturnLimit,
-                                .tls = tls_};
-  Result<std::unique_ptr<Client>> client =
-      connect_client(settings, Report{}, mailbox_, [](const Error& error) {
-        say(error.message);
-        std::this_thread::sleep_for(kLeaveLimit);
-        _exit(exit_code_of(error));
-      });
-  if (!client.ok()) return client.error();
-  client_ = std::move(client).value();
-  state_ = begin_worker({.job = settings_.job,
-                         .coordinator = settings_.coordinator,
-                         .self = settings_.self,
-                         .incarnation = settings_.incarnation,
-                         .process = getpid(),
-                         .host = host_name(),
-                         .answer_limit = kAnswerLimit,
-                         .mend_limit = kMendLimit},
-                        monotonic_clock().now());
-  return ok();
-}
+WorkerProcess::WorkerProcess(const WorkerSettings& settings, RealDevice device,
+                             Conversation& conversation)
+    : settings_(settings),
+      device_(std::move(device)),
+      tls_(conversation.tls),
+      mailbox_(conversation.mailbox),
+      state_(begin_worker({.job = settings.job,
+                           .coordinator = settings.coordinator,
+                           .self = settings.self,
+                           .incarnation = settings.incarnation,
+                           .process = getpid(),
+                           .host = host_name(),
+                           .answer_limit = kAnswerLimit,
+                           .mend_limit = kMendLimit},
+                          conversation.begun)),
+      client_(*conversation.client) {}
 
 WorkerEnd WorkerProcess::run() {
-  const Status connected = connect_control();
-  if (!connected.ok()) return {exit_code_of(connected.error()), connected.error().message};
   while (!end_) {
     hear();
     if (end_) break;
@@ -90,7 +65,7 @@ WorkerEnd WorkerProcess::run() {
 
 // Passes on what the coordinator says, if it is new.
 void WorkerProcess::hear() {
-  auto told = client_->told();
+  auto told = client_.told();
   if (told && told != state_.told) {
     if (transport_ != nullptr) {
       const auto count = workers_beside(told->instruction.addresses, transport_->address().text);
@@ -98,7 +73,7 @@ void WorkerProcess::hear() {
     }
     decide(Heard{std::move(told)});
   }
-  const Status conversation = client_->state();
+  const Status conversation = client_.state();
   if (!conversation.ok() && state_.conversation.ok()) {
     decide(ConversationOver{conversation.error()});
   }
@@ -140,7 +115,7 @@ void WorkerProcess::decide(WorkerInput::What what) {
   answer_probes();
 }
 
-void WorkerProcess::execute(Tell& tell) { client_->report(std::move(tell.report)); }
+void WorkerProcess::execute(Tell& tell) { client_.report(std::move(tell.report)); }
 
 void WorkerProcess::execute(const Say& line) { say(line.sentence); }
 
@@ -150,7 +125,7 @@ void WorkerProcess::execute(const Leave& leave) {
 
 Result<std::shared_ptr<const Job>> WorkerProcess::read_job(
     const std::vector<StageId>& stages) const {
-  Result<Job> job = job_from_toml(*state_.job_toml, "the coordinator's settings");
+  Result<Job> job = job_from_toml(*state_.job_toml, kJobSource);
   if (!job.ok()) return job.error();
   if (stages.empty()) return invalid("the plan gives no stage to this worker");
   const Status fits = check_memory_of(job.value(), *state_.plan, {self()});
@@ -314,8 +289,20 @@ TransferMoment WorkerProcess::transfer_moment() {
 
 std::string WorkerProcess::name() const { return cat("worker ", self()); }
 
+// The job says which of the two ways the worker goes. A job that cannot be read is reported by the
+// first one.
 WorkerEnd run_worker(const WorkerSettings& settings, RealDevice device) {
-  return WorkerProcess(settings, std::move(device)).run();
+  Conversation conversation;
+  const Status begun = begin_conversation(settings, conversation);
+  if (!begun.ok()) return {exit_code_of(begun.error()), begun.error().message};
+  const auto told = first_told(conversation);
+  if (told != nullptr && told->job_toml != nullptr) {
+    const Result<Job> job = job_from_toml(*told->job_toml, kJobSource);
+    if (job.ok() && job.value().has_servers()) {
+      return run_served_worker(settings, device, job.value(), conversation);
+    }
+  }
+  return WorkerProcess(settings, std::move(device), conversation).run();
 }
 
 }  // namespace tenuto

@@ -20,6 +20,7 @@
 #include "base/processor_use.h"
 #include "protocol/client.h"
 #include "runtime/worker.h"
+#include "worker/conversation.h"
 #include "worker/decide_worker.h"
 #include "worker/machine.h"
 #include "worker/processor_watch.h"
@@ -32,7 +33,8 @@ namespace tenuto {
 // What run_worker() runs.
 class WorkerProcess {
  public:
-  WorkerProcess(const WorkerSettings& settings, RealDevice device);
+  // `conversation` has begun, and outlives this object.
+  WorkerProcess(const WorkerSettings& settings, RealDevice device, Conversation& conversation);
   // See run_worker().
   WorkerEnd run();
 
@@ -55,7 +57,6 @@ class WorkerProcess {
     WorkerProcess& process_;
   };
 
-  Status connect_control();
   void hear();
   void wait();
   void note(const Done& done);
@@ -105,16 +106,16 @@ class WorkerProcess {
 
   const WorkerSettings settings_;
   const RealDevice device_;
-  std::shared_ptr<const Tls> tls_;  // null = none
+  const std::shared_ptr<const Tls> tls_;  // null = none
   // How many workers of the run are on this host. Until it is known, they are taken to be too many.
   const std::shared_ptr<std::atomic<int32_t>> workers_here_ =
       std::make_shared<std::atomic<int32_t>>(std::numeric_limits<int32_t>::max());
-  QueueMailbox mailbox_;
+  QueueMailbox& mailbox_;
   WorkerState state_;
   std::deque<WorkerInput::What> outcomes_;  // to be fed back
   std::vector<Probe> probes_;               // of the decision that is being executed
   std::optional<WorkerEnd> end_;
-  std::unique_ptr<Client> client_;
+  Client& client_;
   StateTransfers
       transfers_;  // must outlive the transport, as the mailbox must outlive all of these
   WorkerCompute compute_;

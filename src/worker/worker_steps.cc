@@ -86,7 +86,7 @@ void WorkerProcess::cut_off(int64_t step) {
     }
     say(cat(name(), ": injected fault: cut off for ", to_milliseconds(lasts), " ms, in step ",
             step));
-    client_->cut_off(lasts);
+    client_.cut_off(lasts);
     for (const WorkerId peer : peers_at_hand()) faulty_->hold(peer, now + lasts);
   }
 }

@@ -1,0 +1,147 @@
+#include "worker/part_trainer.h"
+
+#include <algorithm>
+#include <cstddef>
+#include <cstring>
+#include <utility>
+
+#include "base/check.h"
+
+namespace tenuto {
+namespace {
+
+using servers::Payload;
+
+std::vector<float> joined(const std::vector<Payload>& parameters) {
+  std::vector<float> all;
+  for (const Payload& one : parameters) {
+    const size_t before = all.size();
+    all.resize(before + one->size() / sizeof(float));
+    std::memcpy(all.data() + before, one->data(), (all.size() - before) * sizeof(float));
+  }
+  return all;
+}
+
+// The sum, cut as the parameters are.
+std::vector<Payload> cut_like(const std::vector<Payload>& parameters, std::span<const float> sum) {
+  std::vector<Payload> gradients;
+  for (const Payload& one : parameters) {
+    const size_t count = std::min(one->size() / sizeof(float), sum.size());
+    const auto bytes = std::as_bytes(sum.first(count));
+    gradients.push_back(std::make_shared<const std::vector<std::byte>>(bytes.begin(), bytes.end()));
+    sum = sum.subspan(count);
+  }
+  return gradients;
+}
+
+}  // namespace
+
+BackgroundTrainer::BackgroundTrainer(BackgroundTrainerSettings settings)
+    : settings_(std::move(settings)) {
+  CHECK(settings_.compute && settings_.wake_compute && settings_.wake_host && settings_.fail,
+        "a trainer needs all its functions");
+  CHECK(settings_.iteration > Mass{}, "an iteration with micro-batches");
+  thread_ = std::thread([this] { serve(); });
+}
+
+BackgroundTrainer::~BackgroundTrainer() {
+  {
+    const std::lock_guard lock(mutex_);
+    is_closed_ = true;
+    stop_task();
+  }
+  settings_.wake_compute();
+  changed_.notify_all();
+  thread_.join();
+}
+
+// The result of the newest work is not wanted any more.
+void BackgroundTrainer::stop_task() {
+  if (task_ != nullptr) task_->stop = true;
+  task_.reset();
+  computed_.reset();
+}
+
+Status BackgroundTrainer::begin(const servers::Work& work,
+                                const std::vector<servers::Payload>& parameters, Duration) {
+  auto task = std::make_shared<Task>();
+  task->work = work;
+  task->parameters = parameters;
+  {
+    const std::lock_guard lock(mutex_);
+    stop_task();
+    task_ = std::move(task);
+    is_begun_ = false;
+  }
+  settings_.wake_compute();
+  changed_.notify_all();
+  return ok();
+}
+
+std::optional<servers::ComputedIteration> BackgroundTrainer::advance(Duration) {
+  Error why;
+  {
+    const std::lock_guard lock(mutex_);
+    if (!failure_) return take_computed();
+    why = std::move(*failure_);
+    failure_.reset();
+  }
+  settings_.fail(why);
+  return {};
+}
+
+std::optional<servers::ComputedIteration> BackgroundTrainer::take_computed() {
+  if (!computed_) return {};
+  servers::ComputedIteration made = std::move(*computed_);
+  computed_.reset();
+  return made;
+}
+
+// The thread. After a failure it ends, because the device may not be usable any more.
+void BackgroundTrainer::serve() {
+  while (const std::shared_ptr<Task> task = next_task()) {
+    const bool goes_on = put_down(task, compute(*task));
+    settings_.wake_host();
+    if (!goes_on) return;
+  }
+}
+
+// Waits for a work that the thread has not had; null = there will be none.
+std::shared_ptr<BackgroundTrainer::Task> BackgroundTrainer::next_task() {
+  std::unique_lock lock(mutex_);
+  changed_.wait(lock, [this] { return is_closed_ || (task_ != nullptr && !is_begun_); });
+  if (is_closed_) return nullptr;
+  is_begun_ = true;
+  return task_;
+}
+
+// What came of the task. False = a failure of its own: not the end of a task that was stopped. One
+// that reaches further has left the device in use.
+bool BackgroundTrainer::put_down(const std::shared_ptr<Task>& task,
+                                 Result<servers::ComputedIteration> computed) {
+  const std::lock_guard lock(mutex_);
+  if (computed.ok()) {
+    if (task_ == task) computed_ = std::move(computed).value();
+    return true;
+  }
+  const Error& error = computed.error();
+  const bool was_stopped = task->stop && error.code == Code::Cancelled;
+  if (was_stopped && error.reach == Reach::Call) return true;
+  failure_ = error;
+  return false;
+}
+
+Result<servers::ComputedIteration> BackgroundTrainer::compute(const Task& task) const {
+  const Duration begun = settings_.clock->now();
+  const auto gradient = settings_.compute(task.work.micros, joined(task.parameters), task.stop);
+  if (!gradient.ok()) return gradient.error();
+  servers::ComputedIteration made;
+  made.gradients = cut_like(task.parameters, gradient.value().sum);
+  made.time.compute = settings_.clock->now() - begun;
+  made.share = share_of(task.work.offer.mass, settings_.iteration);
+  made.loss = gradient.value().loss;
+  made.transfer_is_given = false;
+  return made;
+}
+
+}  // namespace tenuto

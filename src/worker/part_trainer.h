@@ -1,0 +1,90 @@
+// Computes the works of a part in a thread of its own, so that the loop of its process
+// (parameter_server/run_host.h) goes on with messages and commands meanwhile.
+//
+// Idea:  the thread has one work at a time. When another one begins, the work before is stopped:
+//        the decider has no use for it any more. What the thread computes with comes from outside,
+//        as it is the device of a real run, or a function of a test.
+// Right: tests/worker/part_trainer_test.cc
+#pragma once
+
+#include <atomic>
+#include <condition_variable>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <span>
+#include <thread>
+#include <vector>
+
+#include "base/clock.h"
+#include "base/result.h"
+#include "ir/mass.h"
+#include "parameter_server/run_host.h"
+#include "worker/part_compute.h"
+
+namespace tenuto {
+
+// What a trainer computes with, and whom it tells.
+struct BackgroundTrainerSettings {
+  // The gradient of these micro-batches for these parameters. Called in the trainer's thread. When
+  // `stop` is set, it returns soon, with whatever it has.
+  std::function<Result<PartGradient>(std::span<const servers::MicroRange> micros,
+                                     std::span<const float> parameters,
+                                     const std::atomic<bool>& stop)>
+      compute;
+  // Lets a computation that waits look at its `stop`. Any thread.
+  std::function<void()> wake_compute;
+  // advance() has news. Called in the trainer's thread.
+  std::function<void()> wake_host;
+  // The trainer cannot go on. Called once at most, from advance().
+  std::function<void(const Error& why)> fail;
+  Mass iteration;  // of the replica; 1 or more
+  const Clock* clock = &monotonic_clock();
+};
+
+// The trainer. Calls come from one thread, that of run_host().
+class BackgroundTrainer : public servers::PartTrainer {
+ public:
+  explicit BackgroundTrainer(BackgroundTrainerSettings settings);
+  // Stops the computation, and waits until it has returned.
+  ~BackgroundTrainer() override;
+  BackgroundTrainer(const BackgroundTrainer&) = delete;
+  BackgroundTrainer& operator=(const BackgroundTrainer&) = delete;
+
+  // Shapes: `parameters` are fp32 numbers, range after range
+  Status begin(const servers::Work& work, const std::vector<servers::Payload>& parameters,
+               Duration run_begun) override;
+  // The time of the iteration is that of the computation; its transfer is for run_host() to
+  // measure.
+  std::optional<servers::ComputedIteration> advance(Duration now) override;
+  // Never: it wakes its host.
+  Duration due() const override { return Duration::max(); }
+
+ private:
+  // A work, from its begin until its end was taken.
+  struct Task {
+    servers::Work work;
+    std::vector<servers::Payload> parameters;
+    std::atomic<bool> stop = false;
+  };
+
+  void serve();
+  std::shared_ptr<Task> next_task();
+  Result<servers::ComputedIteration> compute(const Task& task) const;
+  bool put_down(const std::shared_ptr<Task>& task, Result<servers::ComputedIteration> computed);
+  void stop_task();
+  std::optional<servers::ComputedIteration> take_computed();
+
+  const BackgroundTrainerSettings settings_;
+  std::mutex mutex_;  // guards what follows; nothing is locked under it
+  std::condition_variable changed_;
+  std::shared_ptr<Task> task_;                          // the newest
+  bool is_begun_ = false;                               // the thread has taken it
+  std::optional<servers::ComputedIteration> computed_;  // of it
+  std::optional<Error> failure_;                        // not told yet
+  bool is_closed_ = false;
+  std::thread thread_;  // the last member: it uses all others
+};
+
+}  // namespace tenuto

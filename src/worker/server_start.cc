@@ -1,0 +1,132 @@
+#include "worker/server_start.h"
+
+#include <chrono>
+#include <utility>
+
+#include "base/text.h"
+#include "parameter_server/job_store.h"
+#include "sync/chooser_model.h"
+#include "sync/formed.h"
+#include "worker/range_files.h"
+
+namespace tenuto {
+namespace {
+
+// What an iteration is taken to last while none has been measured. A window of grace that the job
+// leaves open begins as a share of it.
+constexpr Duration kFirstIteration = std::chrono::milliseconds(100);
+
+bool chooses(const Job& job) { return job.sync.mode == "auto"; }
+
+std::vector<IterationTime> equal_times(const Job& job) {
+  const auto replicas = static_cast<size_t>(job.parallel.pipelines);
+  return std::vector<IterationTime>(replicas, IterationTime{kFirstIteration, {}});
+}
+
+}  // namespace
+
+RangeStart::RangeStart(Job job, std::vector<StageParameters> stages,
+                       std::vector<std::string> shards)
+    : job_(std::move(job)), stages_(std::move(stages)), shards_(std::move(shards)) {}
+
+Result<std::unique_ptr<servers::ParameterStore>> RangeStart::make(
+    const servers::ElementRange& range) const {
+  const bool is_stage = range.stage.value >= 0 && range.stage.value < std::ssize(stages_);
+  if (!is_stage || range.begin < 0 || range.end <= range.begin) {
+    return invalid(cat("elements ", range.begin, " to ", range.end, " of stage ", range.stage,
+                       ": expected a range of one of ", stages_.size(), " stages"));
+  }
+  const StageParameters& stage = stages_[static_cast<size_t>(range.stage.value)];
+  std::vector<float> own(static_cast<size_t>(range.end - range.begin), 0.0F);
+  if (!has_begun_ && shards_.empty()) {
+    if (range.end > std::ssize(stage.initial)) {
+      return invalid(cat("elements ", range.begin, " to ", range.end, " of stage ", range.stage,
+                         ": it has ", stage.initial.size()));
+    }
+    own.assign(stage.initial.begin() + range.begin, stage.initial.begin() + range.end);
+  }
+  const auto settings = servers::store_settings_of(job_, range, stage.decayed);
+  auto made = servers::MassStore::make(settings, range, std::move(own));
+  if (!made.ok()) return made.error();
+  std::unique_ptr<servers::ParameterStore> store = std::move(made).value();
+  if (!has_begun_ && !shards_.empty()) {
+    const auto state = read_range(shards_, range);
+    if (!state.ok()) return state.error();
+    if (const Status loaded = store->load(state.value()); !loaded.ok()) return loaded.error();
+  }
+  return store;
+}
+
+void RangeStart::begin() {
+  has_begun_ = true;
+  for (StageParameters& stage : stages_) {
+    stage.initial.clear();
+    stage.initial.shrink_to_fit();
+  }
+}
+
+Result<std::unique_ptr<Chooser>> chooser_of(const Job& job) {
+  const SyncSettings& sync = job.sync;
+  if (!chooses(job)) return std::unique_ptr<Chooser>();
+  if (sync.chooser == "heuristic") return published_chooser();
+  if (sync.chooser != "learned") return look_ahead_chooser();
+  if (sync.chooser_content.empty()) {
+    ChooserModel nothing;
+    nothing.replicas = job.parallel.pipelines;
+    return learned_chooser(nothing);
+  }
+  const auto model =
+      chooser_from_text(sync.chooser_content, sync.chooser_file, job.parallel.pipelines);
+  if (!model.ok()) return model.error();
+  return learned_chooser(model.value());
+}
+
+// How long an update takes is not measured here: it counts as no time, which is right as long as
+// updates are short beside iterations.
+servers::ModeChoiceSettings mode_choice_of(const Job& job) {
+  servers::ModeChoiceSettings choice;
+  choice.replicas = job.parallel.pipelines;
+  choice.micros = job.parallel.micros;
+  choice.kappa = job.sync.kappa;
+  choice.seed = static_cast<uint64_t>(job.seed);
+  return choice;
+}
+
+Result<SyncMode> first_mode_of(const Job& job) {
+  const std::vector<IterationTime> times = equal_times(job);
+  if (chooses(job)) {
+    const auto chooser = chooser_of(job);
+    if (!chooser.ok()) return chooser.error();
+    return chooser.value()->first(times);
+  }
+  const auto mode = sync_mode_from_text(job.sync.mode);
+  if (!mode.ok()) return mode.error();
+  return form(mode.value(), times, job.parallel.micros);
+}
+
+Result<servers::DeciderStart> decider_start_of(const Job& job,
+                                               const std::vector<std::string>& shards) {
+  const auto mode = first_mode_of(job);
+  if (!mode.ok()) return mode.error();
+  const int32_t replicas = job.parallel.pipelines;
+  servers::DeciderStart start;
+  start.micros = job.parallel.micros;
+  start.save_every = {job.checkpoint_every * job.full_mass()};
+  if (shards.empty()) {
+    start.record = servers::first_record(mode.value(), replicas);
+    return start;
+  }
+  const auto record = read_record(shards);
+  if (!record.ok()) return record.error();
+  if (std::ssize(record.value().streams) != replicas) {
+    return Error{Code::Invalid, Reach::Job,
+                 cat("the checkpoint is of a run with ", record.value().streams.size(),
+                     " replicas, and this one has ", replicas,
+                     ": set parallel.pipelines to the number of the checkpoint")};
+  }
+  start.record = servers::resumed(record.value());
+  if (!chooses(job)) start.record.mode = mode.value();
+  return start;
+}
+
+}  // namespace tenuto

@@ -1,0 +1,171 @@
+// The thread that computes the works of a part: what it gives to its host, and how it is stopped.
+#include "worker/part_trainer.h"
+
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <chrono>
+#include <cstddef>
+#include <cstring>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "base/check.h"
+#include "base/mailbox.h"
+
+namespace tenuto {
+namespace {
+
+constexpr Duration kLimit = std::chrono::seconds(60);  // far above what anything takes
+
+servers::Payload payload_of(const std::vector<float>& values) {
+  const auto bytes = std::as_bytes(std::span(values));
+  return std::make_shared<const std::vector<std::byte>>(bytes.begin(), bytes.end());
+}
+
+std::vector<float> values_of(const servers::Payload& payload) {
+  std::vector<float> values(payload->size() / sizeof(float));
+  std::memcpy(values.data(), payload->data(), payload->size());
+  return values;
+}
+
+servers::Work work_of(int64_t serial, int64_t micros) {
+  servers::Work work;
+  work.serial = serial;
+  work.offer.replica = {0};
+  work.offer.mass = {micros};
+  work.micros.push_back({{0}, 10, 10 + micros});
+  return work;
+}
+
+// A trainer whose computations a test writes.
+struct Trained {
+  using Compute = std::function<Result<PartGradient>(
+      std::span<const servers::MicroRange>, std::span<const float>, const std::atomic<bool>&)>;
+
+  explicit Trained(Compute compute) {
+    BackgroundTrainerSettings settings;
+    settings.compute = std::move(compute);
+    settings.wake_compute = [this] { woken.post({}); };
+    settings.wake_host = [this] { news.post({}); };
+    settings.fail = [this](const Error& why) { failures.push_back(why.message); };
+    settings.iteration = {4};
+    trainer = std::make_unique<BackgroundTrainer>(std::move(settings));
+  }
+
+  void begin(int64_t serial, int64_t micros, const std::vector<servers::Payload>& parameters) {
+    EXPECT_TRUE(trainer->begin(work_of(serial, micros), parameters, {}).ok());
+  }
+  // Waits until the thread has ended so many computations.
+  void wait(int count = 1) {
+    for (int i = 0; i < count; ++i) {
+      CHECK(news.wait(kLimit).ok(), "the thread of the trainer says nothing");
+    }
+  }
+
+  QueueMailbox woken, news;
+  std::vector<std::string> failures;
+  std::unique_ptr<BackgroundTrainer> trainer;
+};
+
+// Twice the parameters.
+Result<PartGradient> doubled(std::span<const servers::MicroRange> micros,
+                             std::span<const float> parameters, const std::atomic<bool>&) {
+  PartGradient made;
+  for (const float value : parameters) made.sum.push_back(2 * value);
+  for (const servers::MicroRange& range : micros) made.mass += Mass{range.end - range.begin};
+  made.loss = 3;
+  return made;
+}
+
+TEST(PartTrainer, GivesAGradientForEachRange) {
+  Trained trained(doubled);
+  EXPECT_FALSE(trained.trainer->advance({}).has_value());
+  trained.begin(1, 2, {payload_of({1, 2, 3}), payload_of({4})});
+  trained.wait();
+  const auto computed = trained.trainer->advance({});
+  ASSERT_TRUE(computed.has_value());
+  ASSERT_EQ(computed->gradients.size(), 2u);
+  EXPECT_EQ(values_of(computed->gradients[0]), (std::vector<float>{2, 4, 6}));
+  EXPECT_EQ(values_of(computed->gradients[1]), std::vector<float>{8});
+  EXPECT_EQ(computed->share, 0.5);
+  EXPECT_EQ(computed->loss, std::optional(3.0));
+  EXPECT_FALSE(computed->transfer_is_given);
+  EXPECT_GE(computed->time.compute, Duration{});
+  EXPECT_EQ(computed->time.transfer, Duration{});
+  // It is given once.
+  EXPECT_FALSE(trained.trainer->advance({}).has_value());
+  trained.begin(2, 4, {payload_of({5})});
+  trained.wait();
+  const auto next = trained.trainer->advance({});
+  ASSERT_TRUE(next.has_value());
+  EXPECT_EQ(values_of(next->gradients[0]), std::vector<float>{10});
+  EXPECT_EQ(next->share, 1);
+  EXPECT_TRUE(trained.failures.empty());
+}
+
+// A computation of four micro-batches that goes on until it is stopped; others are doubled().
+class Endless {
+ public:
+  Trained::Compute compute() {
+    return [this](std::span<const servers::MicroRange> micros, std::span<const float> parameters,
+                  const std::atomic<bool>& stop) -> Result<PartGradient> {
+      if (micros.front().end - micros.front().begin != 4) return doubled(micros, parameters, stop);
+      begun.post({});
+      while (!stop) CHECK(trained->woken.wait(kLimit).ok(), "nobody stops the computation");
+      stopped = true;
+      return Error{Code::Cancelled, Reach::Call, "stopped"};
+    };
+  }
+  void wait_until_begun() { CHECK(begun.wait(kLimit).ok(), "the computation does not begin"); }
+
+  Trained* trained = nullptr;
+  QueueMailbox begun;
+  bool stopped = false;  // written by the trainer's thread, read when that has ended or said so
+};
+
+TEST(PartTrainer, AnotherWorkStopsTheOneBefore) {
+  Endless endless;
+  Trained trained(endless.compute());
+  endless.trained = &trained;
+  trained.begin(1, 4, {payload_of({1})});
+  endless.wait_until_begun();
+  trained.begin(2, 1, {payload_of({7})});
+  trained.wait(2);
+  const auto computed = trained.trainer->advance({});
+  ASSERT_TRUE(computed.has_value());
+  EXPECT_EQ(values_of(computed->gradients[0]), std::vector<float>{14});
+  EXPECT_EQ(computed->share, 0.25);
+  EXPECT_TRUE(trained.failures.empty());
+}
+
+TEST(PartTrainer, ItsEndStopsTheComputation) {
+  Endless endless;
+  Trained trained(endless.compute());
+  endless.trained = &trained;
+  trained.begin(1, 4, {payload_of({1})});
+  endless.wait_until_begun();
+  trained.trainer.reset();
+  EXPECT_TRUE(endless.stopped);
+}
+
+TEST(PartTrainer, AFailureIsToldOnce) {
+  Trained trained([](std::span<const servers::MicroRange>, std::span<const float>,
+                     const std::atomic<bool>&) -> Result<PartGradient> {
+    return Error{Code::Exhausted, Reach::Worker, "out of memory"};
+  });
+  trained.begin(1, 4, {payload_of({1})});
+  trained.wait();
+  EXPECT_FALSE(trained.trainer->advance({}).has_value());
+  EXPECT_EQ(trained.failures, std::vector<std::string>{"out of memory"});
+  EXPECT_FALSE(trained.trainer->advance({}).has_value());
+  EXPECT_EQ(trained.failures.size(), 1u);
+}
+
+}  // namespace
+}  // namespace tenuto
