@@ -10,7 +10,6 @@
 #include "base/clock.h"
 #include "base/text.h"
 #include "parameter_server/message_bytes.h"
-#include "worker/worker_parts.h"
 
 namespace tenuto {
 namespace {
@@ -92,7 +91,8 @@ Status ClientLink::report(const servers::HostReport& one) {
 }
 
 // Takes the newest instruction, if it is new. At the end of the run the coordinator may be gone
-// before this process is.
+// before this process is. Each instruction has the entry of every process of the run, so one that
+// had an entry and has none any more does not belong to the run.
 Status ClientLink::hear() {
   if (failure_) return *failure_;
   auto newest = client_.told();
@@ -103,7 +103,7 @@ Status ClientLink::hear() {
   if (!is_new) return ok();
   const Instruction& instruction = told_->instruction;
   if (const Hosted* own = entry_of(instruction, self_); own != nullptr) return take(*own);
-  if (!process_ || !is_replaced(instruction, self_.worker, self_.incarnation)) return ok();
+  if (!process_) return ok();
   is_left_out_ = true;
   return Error{Code::Cancelled, Reach::Worker,
                cat("worker ", self_.worker,

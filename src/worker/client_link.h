@@ -49,7 +49,7 @@ class ClientLink : public servers::HostLink {
 
   // The newest instruction; null before the first.
   const std::shared_ptr<const Told>& told() const { return told_; }
-  // The run goes on without this process, which another one has replaced.
+  // The run goes on without this process.
   bool is_left_out() const { return is_left_out_; }
 
   // This process cannot go on: next() and report() say so from now on. The first reason counts.

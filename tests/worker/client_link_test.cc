@@ -210,12 +210,10 @@ TEST(ClientLink, TheEntryOfAnotherIncarnationIsNotItsOwn) {
   EXPECT_FALSE(linked.link.is_left_out());
 }
 
-TEST(ClientLink, AProcessThatIsReplacedIsLeftOut) {
+TEST(ClientLink, AProcessThatHasNoEntryAnyMoreIsLeftOut) {
   Linked linked;
   EXPECT_EQ(linked.next(), -1);
   linked.coordinator.hosted.incarnation = 1;
-  linked.coordinator.instruction.directive.members = {kWorker};
-  linked.coordinator.instruction.incarnations = {1};
   linked.coordinator.instruct(linked.client);
   const auto next = linked.link.next({});
   ASSERT_FALSE(next.ok());
