@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <array>
-#include <bit>
 #include <cmath>
 #include <cstring>
 #include <string>
@@ -19,35 +18,21 @@ namespace {
 static_assert(sizeof(float) == kElementBytes);
 
 // The head of a state, as words. All but the last two are the same in all states of a store.
-constexpr size_t kBefore = 22, kSum = 23, kWords = 24;
+constexpr size_t kBefore = 7, kSum = 8, kWords = 9;
 using Head = std::array<uint64_t, kWords>;
 constexpr uint64_t kForm = 0x32'4d'4f'54'55'4e'45'54;  // TENUTOM2, the first bytes
 
+// Has what the numbers of a state mean. Rates, decays and schedules are not in it: a run may go on
+// from a checkpoint with others.
 Head head_of(const MassStoreSettings& of, const ElementRange& range) {
-  const auto whole = [](int64_t number) { return static_cast<uint64_t>(number); };
-  const auto real = [](double number) { return std::bit_cast<uint64_t>(number); };
+  const auto word = [](int64_t number) { return static_cast<uint64_t>(number); };
   return {kForm,
-          whole(static_cast<int64_t>(of.optimizer)),
-          real(of.rate),
-          real(of.momentum),
-          real(of.clip),
-          real(of.clip_margin),
-          real(of.adam.beta1),
-          real(of.adam.beta2),
-          real(of.adam.epsilon),
-          real(of.adam.weight_decay),
-          real(of.weight_decay),
-          whole(of.decayed),
-          whole(of.schedule.warm_up_steps),
-          whole(of.schedule.cosine ? 1 : 0),
-          real(of.schedule.minimum_rate),
-          whole(of.schedule.steps),
-          whole(of.full.micros),
-          whole(of.local_steps),
-          whole(of.whole_model ? 1 : 0),
-          whole(range.stage.value),
-          whole(range.begin),
-          whole(range.end),
+          word(static_cast<int64_t>(of.optimizer)),
+          word(of.full.micros),
+          word(of.local_steps),
+          word(range.stage.value),
+          word(range.begin),
+          word(range.end),
           0,
           0};
 }
@@ -244,7 +229,7 @@ Status MassStore::load(const Payload& state) {
   take(std::as_writable_bytes(std::span(head)));
   const Head own = head_of(settings_, range_);
   if (!std::equal(own.begin(), own.begin() + kBefore, head.begin())) {
-    return corrupt(range_, "expected one of this range and of these settings, found another one");
+    return corrupt(range_, "expected one of this range, optimizer and full mass, found another one");
   }
   if (head[kSum] != checksum(head, rest)) {
     return corrupt(range_, "its checksum does not fit");

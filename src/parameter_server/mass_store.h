@@ -71,11 +71,10 @@ class MassStore : public ParameterStore {
   void apply(const DecidedUpdate& update, std::span<const Payload> gradients) override;
   // The parameters: fp32 numbers in this machine's order of bytes, as in gradients.
   Payload parameters() const override;
-  // A head of fixed size with the settings, the range, the mass before and a checksum; parameters;
-  // moments.
+  // A head with optimizer, full mass, range, mass before and a checksum; parameters; moments.
   Payload save() const override;
-  // Errors: Corrupt/Call  another size; a state of other settings or of another range; a changed
-  //         byte; a mass before out of range. Nothing is changed then.
+  // Errors: Corrupt/Call  another size; a state of another optimizer, full mass or range; a
+  //         changed byte; a mass before out of range. Nothing is changed then.
   Status load(const Payload& state) override;
 
   // The parameters in place.

@@ -232,7 +232,7 @@ TEST(MassStore, ChangesOfLocalStepsAreTakenByTheOuterStep) {
 }
 
 // A head of 24 words, with the mass before in the last but one and the checksum in the last.
-constexpr size_t kHead = 192, kBefore = 176, kSum = 184;
+constexpr size_t kHead = 72, kBefore = 56, kSum = 64;
 
 std::vector<std::byte> with_mass_before(std::vector<std::byte> state, int64_t mass) {
   std::memcpy(state.data() + kBefore, &mass, sizeof(mass));
@@ -276,7 +276,7 @@ TEST(MassStore, CorruptStatesAreRefused) {
   }
 }
 
-TEST(MassStore, StatesOfAnotherRangeOrOtherSettingsAreRefused) {
+TEST(MassStore, StatesOfAnotherRangeOrOptimizerAreRefused) {
   const std::vector<float> model(10, 1.0f);
   const ElementRange range = range_of(0, 5);
   const MassStoreSettings settings = settings_of(TrialOptimizer::Momentum);
@@ -287,8 +287,8 @@ TEST(MassStore, StatesOfAnotherRangeOrOtherSettingsAreRefused) {
   };
   EXPECT_EQ(sentence(settings, range), "");
   const std::string refusal =
-      "servers: a state for elements 0 to 5 of stage 0: expected one of this range and of these "
-      "settings, found another one: send it again";
+      "servers: a state for elements 0 to 5 of stage 0: expected one of this range, optimizer "
+      "and full mass, found another one: send it again";
   EXPECT_EQ(sentence(settings, range_of(5, 10)), refusal);
   EXPECT_EQ(sentence(settings, {{1}, 0, 5}), refusal);
   EXPECT_EQ(sentence(settings_of(TrialOptimizer::Nesterov), range), refusal);
@@ -297,16 +297,11 @@ TEST(MassStore, StatesOfAnotherRangeOrOtherSettingsAreRefused) {
     change(other);
     return sentence(other, range);
   };
-  EXPECT_EQ(changed([](MassStoreSettings& of) { of.rate = 0.1; }), refusal);
-  EXPECT_EQ(changed([](MassStoreSettings& of) { of.clip_margin = 0.1; }), refusal);
-  EXPECT_EQ(changed([](MassStoreSettings& of) { of.weight_decay = 0.1; }), refusal);
-  EXPECT_EQ(changed([](MassStoreSettings& of) { of.decayed = 3; }), refusal);
-  EXPECT_EQ(changed([](MassStoreSettings& of) { of.schedule.warm_up_steps = 3; }), refusal);
-  EXPECT_EQ(changed([](MassStoreSettings& of) { of.schedule.cosine = true; }), refusal);
-  EXPECT_EQ(changed([](MassStoreSettings& of) { of.schedule.minimum_rate = 0.1; }), refusal);
-  EXPECT_EQ(changed([](MassStoreSettings& of) { of.schedule.steps = 3; }), refusal);
+  EXPECT_EQ(changed([](MassStoreSettings& of) { of.full.micros += 1; }), refusal);
+  EXPECT_EQ(changed([](MassStoreSettings& of) { of.rate = 0.1; }), "") << "a run may change it";
+  EXPECT_EQ(changed([](MassStoreSettings& of) { of.schedule.steps = 3; }), "");
   EXPECT_EQ(sentence(settings_of(TrialOptimizer::Sgd), range),
-            "servers: a state for elements 0 to 5 of stage 0: expected 232 bytes, found 212: send "
+            "servers: a state for elements 0 to 5 of stage 0: expected 112 bytes, found 92: send "
             "it again");
 }
 
