@@ -1,6 +1,5 @@
 #include "app/ask.h"
 
-#include <algorithm>
 #include <cstdio>
 #include <nlohmann/json.hpp>
 
@@ -10,58 +9,18 @@
 #include "protocol/tls.h"
 #include "run/coordinator_address.h"
 #include "run/run_directory.h"
+#include "run/status_lines.h"
 
 namespace tenuto {
 namespace {
 
 using Json = nlohmann::ordered_json;
 
-constexpr size_t kLinksShown = 8;  // whose network is printed
 constexpr Duration kAnswerLimit = std::chrono::seconds(10);
 
 int fail(const Error& error) {
   std::fprintf(stderr, "tenuto: %s\n", told(error.message).c_str());
   return error.code == Code::Invalid ? 2 : 1;
-}
-
-void print_status(const Json& status) {
-  std::printf("%s: step %s of %s, %s\n", status["job"].get<std::string>().c_str(),
-              status["step"].dump().c_str(), status["steps"].dump().c_str(),
-              status["situation"].get<std::string>().c_str());
-  std::printf("epoch %s: %s of %s workers\n", status["epoch"].dump().c_str(),
-              status["members"].dump().c_str(), cat(status["workers"].size()).c_str());
-  std::printf("plan %s: %s, in force from step %s; slow links: %s\n",
-              status["plan_serial"].dump().c_str(), status["plan"].get<std::string>().c_str(),
-              status["plan_from"].dump().c_str(), status["slow_links"].get<std::string>().c_str());
-  for (const Json& link : status["links"]) {
-    std::printf("link %s-%s is slow: round trip %s ms\n", link["first"].dump().c_str(),
-                link["second"].dump().c_str(), link["round_trip_ms"].dump().c_str());
-  }
-  // Absent from the answer of an older coordinator.
-  const Json network = status.value("network", Json::array());
-  for (size_t i = 0; i < std::min(network.size(), kLinksShown); ++i) {
-    std::printf("network %s-%s: round trip %s ms, varies by %s ms, %s packets sent again\n",
-                network[i]["first"].dump().c_str(), network[i]["second"].dump().c_str(),
-                network[i]["round_trip_ms"].dump().c_str(),
-                network[i]["variation_ms"].dump().c_str(), network[i]["repeated"].dump().c_str());
-  }
-  if (network.size() > kLinksShown) {
-    std::printf("network: %s more links; --json lists them\n",
-                cat(network.size() - kLinksShown).c_str());
-  }
-  for (const Json& worker : status["workers"]) {
-    const std::string joining = worker["joining"].get<std::string>();
-    const bool alive = worker["alive"].get<bool>();
-    if (alive && joining == "no" && !worker["slow"].get<bool>()) continue;
-    const char* what = joining == "receiving"       ? "receives the state"
-                       : joining == "invited"       ? "is preparing to join"
-                       : alive                      ? "is slow"
-                       : worker["came"].get<bool>() ? "is dead"
-                                                    : "has not connected yet";
-    const std::string reason = alive && joining == "no" ? worker.value("reason", "") : "";
-    std::printf("worker %s %s%s%s\n", worker["worker"].dump().c_str(), what,
-                reason.empty() ? "" : ": ", reason.c_str());
-  }
 }
 
 // Asks the coordinator of the run.
@@ -93,7 +52,7 @@ int run_status(const std::string& run, bool json) {
   if (json) {
     std::printf("%s\n", status.dump().c_str());
   } else {
-    print_status(status);
+    std::printf("%s", status_lines(status.dump()).c_str());
   }
   return 0;
 }

@@ -53,6 +53,11 @@ Status print_sample(const SampleRequest& request) {
                        job.value().model.kind, "\", device.kind = \"", job.value().device.kind,
                        "\"): there is nothing to sample"));
   }
+  if (manifest.value().servers) {
+    return invalid(cat(path,
+                       " is of a run with server shards (sync.architecture = \"servers\"), "
+                       "and this version writes no text from such a checkpoint"));
+  }
   std::vector<std::string> shards;
   for (const SavedShard& file : manifest.value().files) {
     shards.push_back(cat(path, "/", file.file));

@@ -26,6 +26,8 @@
 #include "run/coordinator_address.h"
 #include "run/launch.h"
 #include "run/progress.h"
+#include "run/resume.h"
+#include "run/served_run.h"
 #include "run/supervise.h"
 #include "run/token.h"
 #include "sim/price.h"
@@ -164,9 +166,17 @@ Status check_plan_text(const Plan& plan) {
                    kMostPlanText, "; take fewer micro-batches")};
 }
 
-// The workers that hold a stage of the plan.
-std::vector<WorkerId> members_of(const Plan& plan) {
+// The plan that the workers run: that of all pipelines, or with server shards that of one replica.
+Result<Plan> make_workers_plan(Job job) {
+  if (job.has_servers()) job.parallel.pipelines = 1;
+  return make_job_plan(job);
+}
+
+// The workers that hold a stage of the plan; with server shards all replicas and servers.
+std::vector<WorkerId> members_of(const Job& job, const Plan& plan) {
   std::set<WorkerId> members;
+  for (int32_t i = 0; job.has_servers() && i < job.process_count(); ++i)
+    members.insert(WorkerId{i});
   for (const Stage& stage : plan.stages) {
     members.insert(stage.holders.begin(), stage.holders.end());
   }
@@ -178,29 +188,7 @@ Status check_plan(const TrainOptions& options, const Job& job, const Plan& plan)
   if (right.ok()) right = check_queues(job, plan);
   if (right.ok()) right = check_plan_text(plan);
   const bool here = options.start_workers && job.coordinator.launch.empty();
-  return right.ok() && here ? check_memory_of(job, plan, members_of(plan)) : right;
-}
-
-// A run can resume a checkpoint only with the same model.
-Status check_same_model(const Job& job, const Manifest& manifest, const std::string& path) {
-  const Result<Job> before = job_from_toml(manifest.job, path + "/manifest.json");
-  if (!before.ok()) return before.error();
-  const ModelSettings& old = before.value().model;
-  const ModelSettings& now = job.model;
-  const auto differs = [&](const char* key, const auto& was, const auto& is) -> Status {
-    if (was == is) return ok();
-    return invalid(cat(path, " was made with ", key, " = ", was, ", the job says ", is,
-                       ": resume the run with the same model"));
-  };
-  for (const Status& same :
-       {differs("model.kind", old.kind, now.kind), differs("model.layers", old.layers, now.layers),
-        differs("model.width", old.width, now.width), differs("model.heads", old.heads, now.heads),
-        differs("model.tied", old.tied, now.tied),
-        differs("model.sequence", old.sequence, now.sequence),
-        differs("optimizer.kind", before.value().optimizer.kind, job.optimizer.kind)}) {
-    if (!same.ok()) return same;
-  }
-  return ok();
+  return right.ok() && here ? check_memory_of(job, plan, members_of(job, plan)) : right;
 }
 
 // What a run starts from: nothing, or a checkpoint.
@@ -208,6 +196,7 @@ struct Start {
   int64_t first_step = 0;
   int64_t saved = -1;
   std::vector<std::string> shards;
+  int64_t mass = 0;  // server shards: of the checkpoint
 };
 
 Result<Start> find_start(const TrainOptions& options, const Job& job, const std::string& run) {
@@ -216,9 +205,10 @@ Result<Start> find_start(const TrainOptions& options, const Job& job, const std:
   const Result<Manifest> manifest = find_checkpoint(run, options.from_step, "--from-step");
   if (!manifest.ok()) return manifest.error();
   const std::string path = checkpoint_path(run, manifest.value().step);
-  const Status same = check_same_model(job, manifest.value(), path);
+  const Status same = check_resumable(job, manifest.value(), path);
   if (!same.ok()) return same.error();
   Start start{manifest.value().step, manifest.value().step, {}};
+  if (manifest.value().servers) start.mass = manifest.value().servers->mass;
   for (const SavedShard& shard : manifest.value().files) {
     start.shards.push_back(cat(path, "/", shard.file));
   }
@@ -359,7 +349,7 @@ void say_ending(const TrainOptions& options, const Job& job, const RunDirectory&
   print_figures(figures, job);
   if (ending.exit_code == 0 && checkpoint) {
     std::printf("checkpoint       %s\n", checkpoint_path(run.path(), *checkpoint).c_str());
-    if (job.model.kind == "gpt" && job.device.kind != "paced") {
+    if (job.model.kind == "gpt" && job.device.kind != "paced" && !job.has_servers()) {
       std::printf("print text from it with: tenuto sample %s\n", run.path().c_str());
     }
   }
@@ -376,8 +366,10 @@ int say_all_done(const TrainOptions& options, const Job& job, const RunDirectory
 
 // The address of the coordinator of a run whose launcher is gone before the run ended: the workers
 // wait for a coordinator there. None: there is no such run, or it is not to go on.
-std::optional<CoordinatorAddress> find_orphan(const TrainOptions& options, const std::string& run) {
-  if (options.start_workers) return {};  // its workers have died with the launcher
+std::optional<CoordinatorAddress> find_orphan(const TrainOptions& options, const Job& job,
+                                              const std::string& run) {
+  // Workers have died with their launcher, and server shards with their coordinator.
+  if (options.start_workers || job.has_servers()) return {};
   if (options.beginning == Beginning::Overwrite || options.from_step >= 0) return {};
   std::error_code failure;
   if (!has_begun_in(run) || !std::filesystem::exists(run + "/config.toml", failure)) return {};
@@ -403,6 +395,12 @@ Status go_on_as_before(const CoordinatorAddress& before, const std::string& run,
   return ok();
 }
 
+// The program of the workers; empty if someone else starts them.
+Result<std::string> find_program(const TrainOptions& options, const Job& job) {
+  if (!options.start_workers) return std::string();
+  return job.device.kind == "paced" ? find_paced_worker() : find_torch_worker();
+}
+
 // True for a coordinator that has never led the run: it could not begin, or the store was out of
 // reach, and another coordinator tries again. Then it has nothing to finish.
 bool has_not_begun(const Result<Ending>& ending, const CoordinatorStart& given) {
@@ -417,14 +415,14 @@ int train(const TrainOptions& asked) {
   if (!loaded.ok()) return fail(loaded.error(), exit_code_of_command(loaded.error()));
   Job job = loaded.value().job;
   const std::string folder = cat(job.directory, "/", job.name);
-  const std::optional<CoordinatorAddress> orphan = find_orphan(options, folder);
+  const std::optional<CoordinatorAddress> orphan = find_orphan(options, job, folder);
   if (orphan) {
     const Status same = go_on_as_before(*orphan, folder, job, options);
     if (!same.ok()) return fail(same.error(), 2);
   }
   const Status runnable = check_runnable(options, job);
   if (!runnable.ok()) return fail(runnable.error(), 2);
-  const Result<Plan> plan = make_job_plan(job);
+  const Result<Plan> plan = make_workers_plan(job);
   if (!plan.ok()) return fail(plan.error(), exit_code_of_command(plan.error()));
   const Status right = check_plan(options, job, plan.value());
   if (!right.ok()) return fail(right.error(), right.error().code == Code::Exhausted ? 1 : 3);
@@ -432,13 +430,8 @@ int train(const TrainOptions& asked) {
   if (!tls.ok()) return fail(tls.error(), 2);
   const Result<std::string> token = token_of(options, job, orphan);
   if (!token.ok()) return fail(token.error(), 2);
-  std::string program;
-  if (options.start_workers) {
-    const Result<std::string> found =
-        job.device.kind == "paced" ? find_paced_worker() : find_torch_worker();
-    if (!found.ok()) return fail(found.error(), 1);
-    program = found.value();
-  }
+  const Result<std::string> program = find_program(options, job);
+  if (!program.ok()) return fail(program.error(), 1);
   const Result<RunDirectory> run =
       RunDirectory::open(folder, options.beginning, kLockLimit, orphan.has_value());
   if (!run.ok()) return fail(run.error(), 2);
@@ -456,13 +449,14 @@ int train(const TrainOptions& asked) {
                  .token_file = options.token_file,
                  .tls = tls.value(),
                  .takes_up = orphan.has_value(),
+                 .first_mass = start.value().mass,
                  .starts_workers = options.start_workers};
   const auto coordinator = [&](const CoordinatorStart& given) {
     Progress progress(options.json ? stderr : stdout, job);
     progress.open_with(first_sentence(job));
     input.progress = &progress;
     input.start = given;
-    const Result<Ending> ending = coordinate(input);
+    const Result<Ending> ending = job.has_servers() ? coordinate_servers(input) : coordinate(input);
     progress.finish();
     if (has_not_begun(ending, given)) return fail(ending.error(), 1);
     const Ending how = ending.ok() ? ending.value() : Ending{1, ending.error().message};
@@ -471,9 +465,9 @@ int train(const TrainOptions& asked) {
   };
   const Result<Ending> ending = supervise({.job = &job,
                                            .directory = run.value().path(),
-                                           .program = program,
+                                           .program = program.value(),
                                            .token = input.token,
-                                           .workers = members_of(plan.value()),
+                                           .workers = members_of(job, plan.value()),
                                            .coordinate = coordinator});
   remove_coordinator_address(run.value().path());  // a coordinator that died has not removed it
   if (!ending.ok()) return fail(ending.error(), 1);

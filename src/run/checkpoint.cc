@@ -43,6 +43,9 @@ Json to_json(const Manifest& manifest) {
     json["files"].push_back(
         {{"name", file.file}, {"bytes", file.bytes}, {"crc32c", file.checksum}});
   }
+  if (manifest.servers) {
+    json["servers"] = {{"version", manifest.servers->version}, {"mass", manifest.servers->mass}};
+  }
   return json;
 }
 
@@ -74,6 +77,7 @@ class ManifestReader {
     manifest.epoch = number(json, "epoch", "epoch", 1);
     manifest.job = text(json, "job", "job");
     read_partition(json, manifest);
+    if (json.contains("servers")) read_servers(json["servers"], manifest);
     read_files(json, manifest);
     if (wrong_.empty()) read_job(manifest);
     if (!wrong_.empty()) return invalid(wrong_);
@@ -107,10 +111,11 @@ class ManifestReader {
     expect(has, field, "to be a text", found_in(json, key));
     return has ? json[key].get<std::string>() : std::string();
   }
-  const Json& list(const Json& json, const char* key) {
+  // `of`: what has an entry.
+  const Json& list(const Json& json, const char* key, const char* of = "stage") {
     static const Json none = Json::array();
     const bool has = json.contains(key) && json[key].is_array() && !json[key].empty();
-    expect(has, key, "to be a list with an entry for each stage", found_in(json, key));
+    expect(has, key, cat("to be a list with an entry for each ", of), found_in(json, key));
     return has ? json[key] : none;
   }
   // The stages' layers, each stage's after those of the one before.
@@ -126,18 +131,32 @@ class ManifestReader {
       manifest.partition.push_back({static_cast<int32_t>(first), static_cast<int32_t>(end), {}});
     }
   }
+  void read_servers(const Json& json, Manifest& manifest) {
+    manifest.servers = {number(json, "version", "servers.version", 0),
+                        number(json, "mass", "servers.mass", 0)};
+  }
   void read_files(const Json& json, Manifest& manifest) {
-    for (const Json& file : list(json, "files")) {
+    bool has_record = false;
+    for (const Json& file : list(json, "files", manifest.servers ? "range" : "stage")) {
       const std::string field = cat("files[", manifest.files.size(), "].");
       const std::string name = text(file, "name", field + "name");
-      const std::string expected = cat("stage-", manifest.files.size(), ".safetensors");
-      expect(name == expected, field + "name", expected, name);
+      if (manifest.servers) {
+        expect(is_state_file(name), field + "name", "to be a name with .state at its end", name);
+      } else {
+        const std::string expected = cat("stage-", manifest.files.size(), ".safetensors");
+        expect(name == expected, field + "name", expected, name);
+      }
+      has_record |= name == kDeciderFile;
       const int64_t bytes = number(file, "bytes", field + "bytes", 1);
       const std::string checksum = text(file, "crc32c", field + "crc32c");
       const bool digits = checksum.size() == 8 &&
                           checksum.find_first_not_of("0123456789abcdef") == std::string::npos;
       expect(digits, field + "crc32c", "to be 8 hexadecimal digits", checksum);
       manifest.files.push_back({manifest.step, name, bytes, checksum});
+    }
+    if (manifest.servers) {
+      expect(has_record, "files", cat("to have ", kDeciderFile), "none");
+      return;
     }
     expect(manifest.files.size() == manifest.partition.size(), "files",
            cat("of ", manifest.partition.size(), " stages"), cat(manifest.files.size()));
@@ -190,13 +209,21 @@ Status verify_file(const std::string& path, const SavedShard& expected) {
 
 }  // namespace
 
+bool is_state_file(std::string_view name) {
+  return name.ends_with(".state") && name.find('/') == std::string_view::npos;
+}
+
 std::string checkpoint_path(const std::string& run, int64_t step) {
   return cat(run, "/", kPrefix, step);
 }
 
+std::string unfinished_path(const std::string& run, int64_t step) {
+  return checkpoint_path(run, step) + kUnfinished;
+}
+
 Result<std::string> finish_checkpoint(const std::string& run, const Manifest& manifest) {
   const std::string path = checkpoint_path(run, manifest.step);
-  const std::string unfinished = path + kUnfinished;
+  const std::string unfinished = unfinished_path(run, manifest.step);
   const Status written =
       write_file(cat(unfinished, "/", kManifestName), to_json(manifest).dump(2) + "\n");
   if (!written.ok()) return written.error();

@@ -1,10 +1,12 @@
 // Checkpoints on disk: a folder checkpoint-STEP with one safetensors file a stage and, written
-// last, a manifest that names them with size and checksum. The folder is filled under the name
-// checkpoint-STEP.tmp and renamed when all is durable: a checkpoint-STEP is whole unless it has
-// been damaged since.
+// last, a manifest that names them with size and checksum. A run with server shards has other
+// files: one for each range that its servers keep, and one with the decider's record. The folder is
+// filled under the name checkpoint-STEP.tmp and renamed when all is durable: a checkpoint-STEP is
+// whole unless it has been damaged since.
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -15,13 +17,29 @@
 
 namespace tenuto {
 
+// The file with the decider's record, in a checkpoint of server shards (worker/range_files.h).
+inline constexpr std::string_view kDeciderFile = "record.state";
+
+// Whether a file of a checkpoint of server shards may have this name: no folder in it, and .state
+// at its end.
+bool is_state_file(std::string_view name);
+
+// What a checkpoint of server shards says beside its step.
+struct ServedState {
+  int64_t version = 0;  // updates since initialisation
+  int64_t mass = 0;     // micro-batches in these updates
+  auto operator<=>(const ServedState&) const = default;
+};
+
 // The content of a manifest.
 struct Manifest {
-  int64_t step = 0;  // version of the parameters: steps taken since initialisation
+  int64_t step = 0;  // version of the parameters: steps taken since initialisation; server shards:
+                     // their mass, divided by that of a step
   int64_t epoch = 0;
   std::string job;                // effective settings, TOML
   std::vector<Stage> partition;   // layers of each stage (holders are not kept)
-  std::vector<SavedShard> files;  // one a stage
+  std::vector<SavedShard> files;  // one a stage; server shards: one a range, and the record
+  std::optional<ServedState> servers = {};  // none: not of server shards
 };
 
 // Writes the manifest into RUN/checkpoint-STEP.tmp, makes all of it durable and renames the folder
@@ -35,6 +53,9 @@ std::vector<int64_t> list_checkpoints(const std::string& run);
 
 // RUN/checkpoint-STEP.
 std::string checkpoint_path(const std::string& run, int64_t step);
+
+// RUN/checkpoint-STEP.tmp, where a checkpoint is written.
+std::string unfinished_path(const std::string& run, int64_t step);
 
 // Reads the manifest of a checkpoint and checks every file against it, and the manifest itself
 // against the folder's name and the settings that it holds.

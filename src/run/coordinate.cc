@@ -1,14 +1,10 @@
 #include "run/coordinate.h"
 
-#include <poll.h>
-#include <sys/eventfd.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <csignal>
-#include <filesystem>
 #include <functional>
-#include <limits>
 #include <optional>
 #include <set>
 #include <utility>
@@ -26,52 +22,33 @@
 #include "control/take_up.h"
 #include "ir/text.h"
 #include "run/checkpoint.h"
-#include "run/coordinator_address.h"
-#include "run/descriptor.h"
+#include "run/coordinator_process.h"
 #include "run/fault_news.h"
 #include "run/open_store.h"
 #include "run/planner.h"
 #include "run/record.h"
 #include "run/request.h"
 #include "run/restarts.h"
+#include "run/run_files.h"
 #include "run/status.h"
-#include "run/steps_picture.h"
 #include "world/load.h"
 
 namespace tenuto {
 namespace {
 
-constexpr Duration kTick = std::chrono::milliseconds(100);
-constexpr Duration kRepeat = std::chrono::milliseconds(500);
-// How long the launcher may wait for the end of its workers.
-constexpr Duration kFarewell = std::chrono::seconds(10);
-// A coordinator that is asked to kill or suspend itself answers first and acts this much later.
-constexpr Duration kLastWord = std::chrono::milliseconds(50);
-
-// Why a request about the process of a worker cannot be carried out here, and how it can be.
-std::string started_elsewhere(WorkerId worker, const std::string& kind) {
-  const char* how =
-      kind == "start"
-          ? ": start `tenuto worker` on its host with the same number, and it joins the "
-            "run"
-          : ": send the signal to its `tenuto-worker` on that host";
-  return cat("worker ", worker, " was started by `tenuto worker`, not by this coordinator", how);
-}
-
 class Coordinator {
  public:
   explicit Coordinator(const RunInput& input)
       : input_(input),
-        launcher_(*input.start.launcher),
+        process_(input),
+        files_(input),
         announcer_(input.job->faults, input.job->steps),
-        restarts_(input.job->resilience.restarts),
-        wake_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {}
+        restarts_(input.job->resilience.restarts) {}
 
   Status start();
   Ending run();
 
  private:
-  void wait();
   void collect();
   Status find_state();
   Status take_up_run(const Facts& facts, Rules rules);
@@ -89,30 +66,19 @@ class Coordinator {
   bool write_down(const std::function<bool(const Status&)>& check);
   Status write_plan() const;
   Status open_record();
-  Status set_later_checkpoints_aside();
   Stored store_checkpoint(const CheckpointRecord& checkpoint);
   void tell_faults();
   void start_again();
   void make_ahead();
-  // A line of events.jsonl.
-  struct EarlyEvent {
-    std::string kind;
-    int64_t epoch = 0, step = 0;
-    std::string sentence;
-  };
-  void write_event(const EarlyEvent& event);
   void note(const std::string& kind, const std::string& sentence);
   void say(const std::string& kind, int64_t step, const std::string& sentence);
   void leave();
-  void draw();
 
   const RunInput& input_;
-  const Post& launcher_;
+  CoordinatorProcess process_;
+  RunFiles files_;
   FaultAnnouncer announcer_;
   Restarts restarts_;
-  const Descriptor wake_;
-  std::optional<Record> record_;
-  std::vector<EarlyEvent> early_;  // events from before there is a record
   std::unique_ptr<Planner> planner_;
   std::set<WorkerId> cut_off_;       // left out because of a link; their processes have not ended
                                      // yet
@@ -122,15 +88,10 @@ class Coordinator {
   std::string lost_;  // why this coordinator must send nothing more; empty = it may
   State state_;
   std::unique_ptr<Server> server_;
-  Duration repeated_at_{};
-  bool alone_ = false;  // all workers of the launcher have ended
-  // A request to kill or suspend this process: which signal, and when.
-  std::optional<std::pair<int, Duration>> own_end_;
 };
 
 Status Coordinator::start() {
   const Job& job = *input_.job;
-  const int wake = wake_.number();
   auto store = open_store(job, input_.directory->path(), input_.start.before);
   if (!store.ok()) return store.error();
   store_ = std::move(store).value();
@@ -138,39 +99,20 @@ Status Coordinator::start() {
   if (!found.ok()) return found;
   const Status term = store_->write(facts_of(state_));  // before it tells any worker
   if (!term.ok()) return term;
-  ServerSettings settings{.listen = input_.start.listen,
-                          .job = job.name,
-                          .token = input_.token,
-                          .worker_count = input_.rules.worker_count(),
-                          .job_toml = to_toml(job),
-                          .tls = input_.tls};
-  const auto ring = [wake] {
-    const uint64_t one = 1;
-    [[maybe_unused]] const ssize_t written = write(wake, &one, sizeof(one));
-  };
-  planner_ = std::make_unique<Planner>(ring);
-  auto server = start_server(settings, ring);
+  planner_ = std::make_unique<Planner>(process_.bell());
+  auto server = process_.listen(input_.rules.worker_count());
   if (!server.ok()) return server.error();
   server_ = std::move(server).value();
   server_->tell(state_.told, to_json(*state_.planning.present));
   if (state_.situation == Situation::Gathering || input_.takes_up) {
-    const Status reachable = write_coordinator_address(
-        input_.directory->path(),
-        {server_->address(), job.name, input_.token, job.coordinator.tls});
+    const Status reachable = process_.write_address(*server_);
     if (!reachable.ok()) return reachable;
   }
-  launcher_.send({.kind = Notice::Kind::Listening}, true);
+  process_.send({.kind = Notice::Kind::Listening}, true);
   if (!input_.starts_workers && input_.start.before == 0 &&
       state_.situation == Situation::Gathering) {
-    const bool in_file = !input_.token_file.empty();
-    input_.progress->event(cat(
-        "waiting for ", state_.told.directive.members.size(), " workers at ", server_->address(),
-        ": start each with `tenuto worker --job ", job.name, " --coordinator ", server_->address(),
-        " --worker N", in_file ? " --token-file FILE" : "",
-        job.coordinator.tls.empty() ? "" : " --tls FOLDER", "`",
-        in_file ? cat(", FILE being a copy of ", input_.token_file)
-                : std::string(" and the same token in TENUTO_TOKEN"),
-        job.coordinator.tls.empty() ? "" : ", FOLDER the certificates of its host"));
+    input_.progress->event(
+        process_.how_to_start(state_.told.directive.members.size(), server_->address()));
   }
   return ok();
 }
@@ -208,9 +150,8 @@ Status Coordinator::take_up_run(const Facts& facts, Rules rules) {
   if (!previous.ok()) return previous.error();
   const Status dropped = input_.directory->drop_metrics(facts.committed);
   if (!dropped.ok()) return dropped;
-  Result<Record> record = Record::open(path, *input_.job);
-  if (!record.ok()) return record.error();
-  record_ = std::move(record).value();
+  const Status opened = files_.take_up();
+  if (!opened.ok()) return opened;
   const Result<Figures> figures = read_figures(path, rules.first_step);
   if (!figures.ok()) return figures.error();
   input_.progress->take_up(figures.value());
@@ -233,16 +174,10 @@ Result<std::shared_ptr<const Plan>> Coordinator::plan_of_name(const std::string&
 
 Ending Coordinator::run() {
   while (!state_.ending) {
-    wait();
+    process_.wait();
     collect();
     hear(Tick{});
-    const Duration now = monotonic_clock().now();
-    if (now - repeated_at_ >= kRepeat) {
-      repeated_at_ = now;
-      server_->repeat();
-    }
-    launcher_.send({.kind = Notice::Kind::Alive, .committed = state_.committed}, false);
-    if (own_end_ && now >= own_end_->second) std::raise(std::exchange(own_end_, {})->first);
+    process_.show_life(*server_, state_.committed);
     if (!lost_.empty()) {  // as if dead: a successor may try
       note("coordinator", lost_);
       std::fprintf(stderr, "tenuto: %s\n", lost_.c_str());
@@ -253,15 +188,8 @@ Ending Coordinator::run() {
   return *state_.ending;
 }
 
-void Coordinator::wait() {
-  pollfd waits[] = {{wake_.number(), POLLIN, 0}, {launcher_.descriptor(), POLLIN, 0}};
-  poll(waits, std::size(waits), static_cast<int>(to_milliseconds(kTick)));
-}
-
 void Coordinator::collect() {
-  uint64_t count = 0;
-  [[maybe_unused]] const ssize_t drained = read(wake_.number(), &count, sizeof(count));
-  for (const Notice& notice : launcher_.take()) hear_launcher(notice);
+  for (const Notice& notice : process_.take_notices()) hear_launcher(notice);
   for (auto& heard : server_->take()) {
     std::visit([&](auto& of) { hear(std::move(of)); }, heard);
   }
@@ -275,7 +203,7 @@ void Coordinator::start_again() {
   for (const WorkerId worker : restarts_.take(monotonic_clock().now())) {
     const Situation now = state_.situation;
     if (now == Situation::Salvaging || now == Situation::Ended) continue;
-    launcher_.send({.kind = Notice::Kind::Start, .worker = worker.value}, true);
+    process_.carry_out(worker, "start", 0);
     const bool again = has_come(state_.members[static_cast<size_t>(worker.value)]);
     say("join", open_step(state_), cat("worker ", worker, " is started", again ? " again" : ""));
   }
@@ -304,21 +232,12 @@ void Coordinator::answer(const Question& question) {
 void Coordinator::inject_death(const Question& question, const Request& request) {
   if (is_of_coordinator(request.fault)) return inject_own_death(question, request);
   const WorkerId worker = worker_of(request.fault, input_.job->seats());
-  const bool starts = request.fault.kind == "start";
   const Member& of = state_.members[static_cast<size_t>(worker.value)];
-  const bool ended = of.exited || !has_come(of);
-  if (!input_.starts_workers || ended != starts) {
-    return server_->answer(question.id, "",
-                           !input_.starts_workers ? started_elsewhere(worker, request.fault.kind)
-                           : starts ? cat("worker ", worker, " has not ended: only a worker whose ",
-                                          "process has ended is started again")
-                                    : cat("worker ", worker, " has no process here: it has ",
-                                          has_come(of) ? "ended" : "not connected yet"));
-  }
-  launcher_.send({.kind = starts ? Notice::Kind::Start : Notice::Kind::Signal,
-                  .worker = worker.value,
-                  .number = request.number},
-                 true);
+  const std::string& kind = request.fault.kind;
+  const std::string refusal =
+      process_.refusal_of(worker, kind, of.exited || !has_come(of), has_come(of));
+  if (!refusal.empty()) return server_->answer(question.id, "", refusal);
+  process_.carry_out(worker, kind, request.number);
   say("fault", open_step(state_), cat("requested: ", describe(request.fault)));
   server_->answer(question.id, cat(question.text, ": done in step ", open_step(state_)), "");
 }
@@ -326,7 +245,7 @@ void Coordinator::inject_death(const Question& question, const Request& request)
 void Coordinator::inject_own_death(const Question& question, const Request& request) {
   say("fault", open_step(state_), cat("requested: ", describe(request.fault)));
   server_->answer(question.id, cat(question.text, ": done in step ", open_step(state_)), "");
-  own_end_ = {request.number, monotonic_clock().now() + kLastWord};
+  process_.end_later(request.number);
 }
 
 void Coordinator::hear_launcher(const Notice& notice) {
@@ -340,7 +259,6 @@ void Coordinator::hear_launcher(const Notice& notice) {
     }
     return hear(from_notice(notice));
   }
-  if (notice.kind == Notice::Kind::Alone) alone_ = true;
   if (notice.kind != Notice::Kind::Asked) return;
   const bool saves = notice.number == SIGUSR1;
   hear(Request{saves ? Request::Kind::Checkpoint : Request::Kind::Stop, notice.number});
@@ -368,8 +286,8 @@ std::vector<decltype(Input::what)> Coordinator::apply(const Decision& decision, 
   const bool begins = before == Situation::Gathering && state_.situation == Situation::Running;
   if (begins && !check(open_record())) return follows;  // the workers are not told to run
   if (decision.new_plan) check(write_plan());
-  if (record_) {
-    for (const StepRecord& step : decision.steps) check(record_->step(step));
+  if (Record* record = files_.record()) {
+    for (const StepRecord& step : decision.steps) check(record->step(step));
   }
   if (!write_down(check)) return follows;
   die_if_due(decision, begins);
@@ -380,7 +298,7 @@ std::vector<decltype(Input::what)> Coordinator::apply(const Decision& decision, 
   }
   for (const WorkerId worker : decision.cut_off) cut_off_.insert(worker);
   for (const WorkerId worker : decision.expelled) {
-    launcher_.send({.kind = Notice::Kind::Signal, .worker = worker.value, .number = SIGKILL}, true);
+    process_.carry_out(worker, "kill", SIGKILL);
   }
   const Duration now = monotonic_clock().now();
   for (const StepRecord& step : decision.steps) {
@@ -447,9 +365,7 @@ void Coordinator::die_if_due(const Decision& decision, bool begins) {
 }
 
 Status Coordinator::write_plan() const {
-  const Planning& planning = state_.planning;
-  return write_file(cat(input_.directory->path(), "/plan-", planning.present_name, ".json"),
-                    to_json(*planning.present) + "\n");
+  return files_.write_plan(state_.planning.present_name, *state_.planning.present);
 }
 
 void Coordinator::tell_faults() {
@@ -463,24 +379,10 @@ void Coordinator::tell_faults() {
 }
 
 Status Coordinator::open_record() {
-  const std::string& path = input_.directory->path();
-  const Status cleared = input_.directory->clear(input_.rules.first_step);
-  if (!cleared.ok()) return cleared;
-  const Status config = write_file(path + "/config.toml", to_toml(*input_.job));
-  if (!config.ok()) return config;
-  const Status plan = write_plan();
-  if (!plan.ok()) return plan;
-  Result<Record> record = Record::open(path, *input_.job);
-  if (!record.ok()) return record.error();
-  record_ = std::move(record).value();
-  for (const EarlyEvent& event : std::exchange(early_, {})) write_event(event);
-  if (input_.directory->beginning() == Beginning::Resume) {
-    const Status aside = set_later_checkpoints_aside();
-    if (!aside.ok()) return aside;
-  }
-  if (!input_.rules.resume_shards.empty()) {
-    note("resume", cat("the run continues from the checkpoint of step ", input_.rules.first_step));
-  }
+  const Planning& planning = state_.planning;
+  const Status begun =
+      files_.begin(planning.present_name, *planning.present, {state_.epoch, open_step(state_)});
+  if (!begun.ok()) return begun;
   if (holds_apart(*input_.plan)) {
     const std::string moved = describe(moves_in(*input_.plan, input_.job->seats()));
     if (!moved.empty()) {
@@ -491,76 +393,30 @@ Status Coordinator::open_record() {
   return ok();
 }
 
-Status Coordinator::set_later_checkpoints_aside() {
-  const Result<std::vector<SetAside>> aside =
-      set_aside_checkpoints(input_.directory->path(), input_.rules.first_step);
-  if (!aside.ok()) return aside.error();
-  for (const SetAside& one : aside.value()) {
-    const std::string sentence = cat("the checkpoint of step ", one.step, " is set aside as ",
-                                     one.name, ": this run starts from an earlier checkpoint");
-    note("checkpoint", sentence);
-    input_.progress->event(sentence);
-  }
-  return ok();
-}
-
 Stored Coordinator::store_checkpoint(const CheckpointRecord& checkpoint) {
-  const std::string& path = input_.directory->path();
   const Manifest manifest{.step = checkpoint.version,
                           .epoch = state_.epoch,
                           .job = to_toml(*input_.job),
                           .partition = input_.plan->stages,
                           .files = checkpoint.shards};
-  const Result<std::string> finished = finish_checkpoint(path, manifest);
-  if (!finished.ok()) return {checkpoint.version, finished.error().message};
-  prune_checkpoints(path, input_.job->keep);
-  remove_unfinished(path, checkpoint.version);
-  note("checkpoint", finished.value());
-  input_.progress->event(cat("checkpoint of step ", checkpoint.version));
+  const Status stored =
+      files_.store_checkpoint(manifest, checkpoint.version, {state_.epoch, open_step(state_)});
+  if (!stored.ok()) return {checkpoint.version, stored.error().message};
   return {checkpoint.version, ""};
 }
 
-// Events from before the run has begun wait until the files of an earlier run are replaced.
-void Coordinator::write_event(const EarlyEvent& event) {
-  if (!record_) {
-    early_.push_back(event);
-    return;
-  }
-  // An event that cannot be written does not end the run; on a full disk the metrics will.
-  (void)record_->event(event.kind, event.epoch, event.step, event.sentence);
-}
-
 void Coordinator::note(const std::string& kind, const std::string& sentence) {
-  write_event({kind, state_.epoch, open_step(state_), sentence});
+  files_.note(kind, {state_.epoch, open_step(state_)}, sentence);
 }
 
 // Writes an event for the record, and shows it to the user.
 void Coordinator::say(const std::string& kind, int64_t step, const std::string& sentence) {
-  write_event({kind, state_.epoch, step, sentence});
-  input_.progress->event(sentence);
-}
-
-// Draws a picture of the run's steps, if there are any.
-void Coordinator::draw() {
-  if (!record_) return;
-  const std::string& path = input_.directory->path();
-  const Result<std::string> picture = picture_of_steps(path);
-  if (!picture.ok()) return;
-  const Status written = write_file(path + "/steps.svg", picture.value());
-  if (!written.ok()) note("picture", written.error().message);
+  files_.say(kind, {state_.epoch, step}, sentence);
 }
 
 void Coordinator::leave() {
-  launcher_.send({.kind = Notice::Kind::Leaving, .well = state_.ending->exit_code == 0}, true);
-  const Duration end = monotonic_clock().now() + kFarewell;
-  while (!alone_ && monotonic_clock().now() < end) {
-    wait();
-    collect();
-  }
-  remove_coordinator_address(input_.directory->path());
-  draw();
-  // An unfinished checkpoint only takes space on the disk.
-  remove_unfinished(input_.directory->path(), std::numeric_limits<int64_t>::max());
+  process_.leave(state_.ending->exit_code == 0, [this] { collect(); });
+  files_.close({state_.epoch, open_step(state_)});
 }
 
 }  // namespace

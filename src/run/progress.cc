@@ -48,24 +48,44 @@ double Figures::tokens_per_second() const {
 Progress::Progress(std::FILE* stream, const Job& job)
     : stream_(stream), job_(job), terminal_(isatty(fileno(stream)) == 1) {}
 
-std::string Progress::line(const StepRecord& step) const {
+std::string Progress::line(const Shown& step) const {
   std::string text = cat("step ", step.step + 1, "/", job_.steps);
-  text += step.complete ? cat("  loss ", fixed(step.loss, 4)) : std::string("  loss unknown");
+  text += step.loss ? cat("  loss ", fixed(*step.loss, 4)) : std::string("  loss unknown");
   if (terminal_ ? figures_.validation_loss : step.validation_loss) {
     text += cat("  validation ", fixed(*figures_.validation_loss, 4), " (step ",
                 figures_.validation_step, ")");
   }
-  text +=
-      cat("  ", rate_text(recent_rate_), " tokens/s  ", step.plan->order, " ", shape_text(job_));
+  text += cat("  ", rate_text(recent_rate_), " tokens/s  ", step.how);
   return text;
 }
 
 void Progress::step(const StepRecord& step, Duration now) {
+  Shown shown;
+  shown.step = step.step;
+  if (step.complete) shown.loss = step.loss;
+  shown.validation_loss = step.validation_loss;
+  shown.duration = step.duration;
+  shown.lag_valid = step.lag_valid;
+  shown.how = cat(step.plan->order, " ", shape_text(job_));
+  show(shown, now);
+}
+
+void Progress::step(const ServedStep& step, Duration now) {
+  Shown shown;
+  shown.step = step.step;
+  shown.loss = step.loss;
+  shown.duration = step.duration;
+  shown.how = cat(step.mode, " age ", fixed(step.age, 2), "  ", job_.parallel.pipelines,
+                  " replicas, ", job_.sync.servers, " servers");
+  show(shown, now);
+}
+
+void Progress::show(const Shown& step, Duration now) {
   if (figures_.steps_done == 0 && !opening_.empty()) {
     std::fprintf(stream_, "%s\n", opening_.c_str());
   }
   figures_.steps_done += 1;
-  if (step.complete) {
+  if (step.loss) {
     if (!figures_.first_loss) figures_.first_loss = step.loss;
     figures_.last_loss = step.loss;
   }

@@ -9,6 +9,7 @@
 
 #include "base/unit.h"
 #include "control/decide.h"
+#include "run/served_steps.h"
 #include "world/job.h"
 
 namespace tenuto {
@@ -35,6 +36,8 @@ class Progress {
   void open_with(std::string sentence) { opening_ = std::move(sentence); }
   // A step is final; `now` on the monotonic clock.
   void step(const StepRecord& step, Duration now);
+  // The same of a run with server shards.
+  void step(const ServedStep& step, Duration now);
   // Something that a person should know; stays visible.
   void event(const std::string& sentence);
   // Goes on from the figures of a coordinator before this one.
@@ -45,7 +48,16 @@ class Progress {
   const Figures& figures() const { return figures_; }
 
  private:
-  std::string line(const StepRecord& step) const;
+  // What is shown of a step of any run.
+  struct Shown {
+    int64_t step = 0;
+    std::optional<double> loss, validation_loss;
+    Duration duration{};
+    bool lag_valid = true;
+    std::string how;  // the end of its line
+  };
+  void show(const Shown& step, Duration now);
+  std::string line(const Shown& step) const;
   std::FILE* stream_;
   const Job& job_;
   bool terminal_ = false;

@@ -115,6 +115,24 @@ Status Record::step(const StepRecord& step) {
   return wanted ? trace(step) : ok();
 }
 
+Status Record::step(const ServedStep& step) {
+  const double milliseconds = to_milliseconds(step.duration);
+  const int64_t tokens = tokens_of_step(*job_);
+  Json line = {{"step", step.step}};
+  line["loss"] = step.loss ? Json(*step.loss) : Json(nullptr);
+  line["tokens"] = tokens;
+  if (milliseconds > 0) {
+    line["tokens_per_second"] = static_cast<double>(tokens) / (milliseconds / 1000);
+    line["step_ms"] = milliseconds;
+  }
+  line["mode"] = step.mode;
+  line["age"] = step.age;
+  line["mass"] = step.applied.micros;
+  line["dropped"] = step.dropped.micros;
+  line["epoch"] = step.epoch;
+  return metrics_.write(line.dump());
+}
+
 Status Record::event(const std::string& kind, int64_t epoch, int64_t step,
                      const std::string& sentence) {
   Json line = {{"time", wall_seconds()},

@@ -13,6 +13,7 @@
 #include "control/decide.h"
 #include "ir/plan.h"
 #include "run/progress.h"
+#include "run/served_steps.h"
 #include "world/job.h"
 
 namespace tenuto {
@@ -32,6 +33,8 @@ class Record {
   static Result<Record> open(const std::string& directory, const Job& job);
   // One line of metrics; and the trace, when the step is one of job.trace_steps.
   Status step(const StepRecord& step);
+  // The same of a run with server shards, which has no traces.
+  Status step(const ServedStep& step);
   // One line of events: `kind` and a sentence.
   Status event(const std::string& kind, int64_t epoch, int64_t step, const std::string& sentence);
 

@@ -1,5 +1,7 @@
 #include "run/request.h"
 
+#include <algorithm>
+#include <array>
 #include <charconv>
 #include <cmath>
 #include <csignal>
@@ -9,6 +11,7 @@
 #include "base/text.h"
 #include "control/commit.h"
 #include "control/replan.h"
+#include "ir/update_rule.h"
 #include "world/fault.h"
 
 namespace tenuto {
@@ -61,7 +64,12 @@ Result<Request> link_request_of(std::string_view wish, const Job& job) {
 // The worker of that name, which must have a place in the run.
 Result<WorkerId> known_worker(const Fault& fault, const Job& job) {
   const WorkerId worker = worker_of(fault, job.seats());
-  if (worker.value >= 0 && worker.value < job.worker_count()) return worker;
+  if (worker.value >= 0 && worker.value < job.process_count()) return worker;
+  if (job.has_servers()) {
+    return invalid(cat("there is no worker ", fault.worker, " in this run of ",
+                       job.parallel.pipelines, " replicas and ", job.sync.servers,
+                       " servers, numbered from 0 to ", job.process_count() - 1));
+  }
   return invalid(cat(
       "there is no worker ", fault.worker, " in this run of ",
       job.parallel.holders.empty()
@@ -85,6 +93,27 @@ Result<Request> death_request_of(const std::string& kind, std::string_view wish,
   const Result<WorkerId> worker = known_worker(request.fault, job);
   if (!worker.ok()) return worker.error();
   return request;
+}
+
+// The kinds of requests about a process.
+constexpr std::array<const char*, 4> kOfProcesses = {"kill", "stop", "resume", "start"};
+
+// `wish`: what follows "sync.mode=".
+Result<ServedRequest> mode_request_of(std::string_view wish, const Job& job) {
+  if (wish == "auto") {
+    if (job.sync.mode == "auto") return ServedRequest(ModeWish{});
+    return invalid(cat("this run began with sync.mode = \"", job.sync.mode,
+                       "\" and has no chooser: request a mode by its name"));
+  }
+  const Result<SyncMode> mode = sync_mode_from_text(wish);
+  if (!mode.ok()) return mode.error();
+  if (mode.value().local_steps != 1) {
+    return invalid(
+        cat("sync.mode=", wish, ": this version trains without local steps: leave +local out"));
+  }
+  const Status right = check_mode_of_run(mode.value(), job.parallel.pipelines, job.parallel.micros);
+  if (!right.ok()) return right.error();
+  return ServedRequest(ModeWish{mode.value()});
 }
 
 // `wish`: what follows "worker=".
@@ -147,7 +176,7 @@ Result<Request> request_of(const std::string& wish, const Job& job) {
   const auto wants = [&](const std::string& kind) {
     return equals != std::string::npos && wish.substr(0, equals) == kind;
   };
-  for (const std::string kind : {"kill", "stop", "resume", "start"}) {
+  for (const std::string kind : kOfProcesses) {
     if (wants(kind)) return death_request_of(kind, std::string_view(wish).substr(equals + 1), job);
   }
   for (const std::string kind : {"partition", "clock-skew"}) {
@@ -161,6 +190,22 @@ Result<Request> request_of(const std::string& wish, const Job& job) {
                      "=adapt, =observe or =off, checkpoint, link=I-J:Xms, worker=P.S:SPEED, "
                      "partition=P.S:Xms, clock-skew=P.S:Xms, kill=P.S, stop=P.S, resume=P.S or "
                      "start=P.S, kill=coordinator or stop=coordinator"));
+}
+
+Result<ServedRequest> served_request_of(const std::string& wish, const Job& job) {
+  if (wish == "checkpoint") return ServedRequest(Request{Request::Kind::Checkpoint, 0});
+  const size_t equals = std::min(wish.find('='), wish.size());
+  const std::string key = wish.substr(0, equals);
+  const std::string_view value = std::string_view(wish).substr(std::min(equals + 1, wish.size()));
+  if (key == "sync.mode") return mode_request_of(value, job);
+  if (std::find(kOfProcesses.begin(), kOfProcesses.end(), key) != kOfProcesses.end()) {
+    const Result<Request> request = death_request_of(key, value, job);
+    if (!request.ok()) return request.error();
+    return ServedRequest(request.value());
+  }
+  return invalid(cat("'", wish, "' cannot be requested of a run with server shards: expected ",
+                     "sync.mode=MODE or sync.mode=auto, checkpoint, kill=N, stop=N, resume=N or ",
+                     "start=N with the number of a worker, kill=coordinator or stop=coordinator"));
 }
 
 std::string answer_of(const Request& request, const State& after) {

@@ -21,6 +21,8 @@ class Restarts {
   void note_end(WorkerId worker, Duration now);
   // Has the worker started on request: this does not count towards `most`.
   void want(WorkerId worker, Duration now) { due_[worker] = now; }
+  // Whether the worker is going to be started.
+  bool has(WorkerId worker) const { return due_.contains(worker); }
   // The workers that are due to start again, each once.
   std::vector<WorkerId> take(Duration now);
 

@@ -106,4 +106,25 @@ std::string status_text(const State& state) {
   return json.dump();
 }
 
+std::string status_text(const ServedStatus& status, const ServedProcesses& processes) {
+  Json list = Json::array();
+  for (const ServedPlace& place : processes.all()) {
+    const bool is_part = place.process.kind == servers::ProcessKind::Part;
+    list.push_back({{"worker", place.worker.value},
+                    {"kind", is_part ? "replica" : "server"},
+                    {"replica", is_part ? Json(place.process.replica.value) : Json(nullptr)},
+                    {"alive", place.is_taken()}});
+  }
+  const Json json = {{"situation", status.situation},
+                     {"step", status.step},
+                     {"steps", status.steps},
+                     {"epoch", status.epoch},
+                     {"saved", status.saved},
+                     {"mode", status.mode},
+                     {"age", status.age},
+                     {"mass", status.mass.micros},
+                     {"processes", std::move(list)}};
+  return json.dump();
+}
+
 }  // namespace tenuto

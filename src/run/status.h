@@ -1,13 +1,30 @@
 // What `tenuto status` tells of a live run.
 #pragma once
 
+#include <cstdint>
 #include <string>
 
 #include "control/decide.h"
+#include "ir/mass.h"
+#include "run/served_processes.h"
 
 namespace tenuto {
 
 // The state of the run as one JSON object.
 std::string status_text(const State& state);
+
+// The state of a run with server shards.
+struct ServedStatus {
+  const char* situation = "gathering";  // gathering | running | stopping | ended
+  int64_t step = 0, steps = 0;          // done, and to be done
+  int64_t epoch = 0;                    // of the members; 0 = there are none yet
+  int64_t saved = -1;                   // step of the newest checkpoint; -1 = none
+  std::string mode;
+  double age = 0;  // of the works that were decided last, in gradients
+  Mass mass;       // in committed updates
+};
+
+// The same of a run with server shards.
+std::string status_text(const ServedStatus& status, const ServedProcesses& processes);
 
 }  // namespace tenuto

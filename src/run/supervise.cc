@@ -110,7 +110,11 @@ class Supervisor {
   // How the coordinator's process ended; none while it lives.
   std::optional<int> reap_coordinator();
   std::optional<Ending> answer_death(int status);
-  bool survivable() const { return input_.job->coordinator.store != "memory"; }
+  // A successor can go on: the state is in the store. The host of server shards keeps its own in
+  // memory.
+  bool survivable() const {
+    return input_.job->coordinator.store != "memory" && !input_.job->has_servers();
+  }
 
   const SuperviseInput& input_;
   const HeldAddress held_;
@@ -301,6 +305,9 @@ std::optional<Ending> Supervisor::answer_death(int status) {
   const std::string fate = WIFSIGNALED(status)
                                ? cat("the coordinator was killed by signal ", WTERMSIG(status))
                                : cat("the coordinator ended with exit code ", WEXITSTATUS(status));
+  if (input_.job->has_servers()) {
+    return Ending{75, cat(fate, ", and a run with server shards does not survive that")};
+  }
   if (!survivable()) {
     return Ending{75, cat(fate,
                           ", and coordinator.store = \"memory\" does not survive that: with "

@@ -43,8 +43,8 @@ void claim_signals();
 
 // Supervises the run to its end. Returns the run's exit code; if no coordinator has said how the
 // run ended, this is 75, with a sentence. A coordinator that stalls for long is killed. If the
-// store is in memory, the first death of a coordinator ends the run; otherwise the run ends after
-// several deaths with no step committed between them.
+// store is in memory, or the run has server shards, the first death of a coordinator ends the run;
+// otherwise the run ends after several deaths with no step committed between them.
 //
 // Requires: the process's main thread and no other one, see launch.h; claimed signals
 // Errors: the run cannot begin: no coordinator or worker can be started

@@ -216,5 +216,40 @@ TEST_F(Checkpoint, AManifestThatSaysSomethingElseIsRefused) {
       << found;
 }
 
+// A checkpoint of server shards has a file for each range, and the decider's record.
+TEST_F(Checkpoint, OneOfServerShardsIsReadBack) {
+  const auto make_with = [&](const std::vector<std::string>& files) {
+    const std::string folder = unfinished_path(run_, 6);
+    fs::create_directories(folder);
+    Manifest manifest{.step = 6,
+                      .epoch = 1,
+                      .job = "[job]\n[device]\nkind = \"paced\"\n",
+                      .partition = {{0, 3}},
+                      .servers = ServedState{9, 50}};
+    for (const std::string& file : files) {
+      std::ofstream(folder + "/" + fs::path(file).filename().string()) << "state";
+      manifest.files.push_back({6, file, 5, "00000000"});
+      const Result<SavedShard> written =
+          describe_shard(folder, fs::path(file).filename().string(), 6);
+      ASSERT_TRUE(written.ok());
+      manifest.files.back().checksum = written.value().checksum;
+    }
+    ASSERT_TRUE(finish_checkpoint(run_, manifest).ok());
+  };
+  const std::string range = "stage-0-range-0-16.state";
+  make_with({range, "record.state"});
+  const Result<Manifest> found = find_checkpoint(run_, 6, "--from-step");
+  ASSERT_TRUE(found.ok()) << found.error().message;
+  EXPECT_EQ(found.value().servers, (ServedState{9, 50}));
+  ASSERT_EQ(found.value().files.size(), 2u);
+  EXPECT_EQ(found.value().files[0].file, range);
+  const auto refusal = [&] { return find_checkpoint(run_, 6, "--from-step").error().message; };
+  make_with({range});
+  EXPECT_NE(refusal().find("expected files to have record.state, found none"), std::string::npos);
+  make_with({"../" + range, "record.state"});
+  EXPECT_NE(refusal().find("expected files[0].name to be a name with .state at its end"),
+            std::string::npos);
+}
+
 }  // namespace
 }  // namespace tenuto

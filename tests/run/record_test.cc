@@ -99,6 +99,32 @@ TEST(Record, AStepIsOneLineAndATracedOneIsAPicture) {
   std::filesystem::remove_all(folder);
 }
 
+TEST(Record, AStepOfARunWithServerShards) {
+  char name[] = "/tmp/tenuto-record-XXXXXX";
+  const std::string folder = mkdtemp(name);
+  const Job job;
+  Result<Record> record = Record::open(folder, job);
+  ASSERT_TRUE(record.ok());
+  ServedStep step{.step = 3, .epoch = 2, .duration = std::chrono::milliseconds(250)};
+  step.mode = "x:2";
+  step.age = 1.5;
+  step.applied = {20};
+  step.dropped = {4};
+  ASSERT_TRUE(record.value().step(step).ok());
+  const auto line = nlohmann::json::parse(read_file(folder + "/metrics.jsonl").value());
+  EXPECT_EQ(line["step"], 3);
+  EXPECT_TRUE(line["loss"].is_null());
+  EXPECT_EQ(line["tokens"], 4 * 4 * 128);
+  EXPECT_EQ(line["tokens_per_second"], 4 * 4 * 128 * 4);
+  EXPECT_EQ(line["step_ms"], 250);
+  EXPECT_EQ(line["mode"], "x:2");
+  EXPECT_EQ(line["age"], 1.5);
+  EXPECT_EQ(line["mass"], 20);
+  EXPECT_EQ(line["dropped"], 4);
+  EXPECT_EQ(line["epoch"], 2);
+  std::filesystem::remove_all(folder);
+}
+
 TEST(Record, FiguresContinueFromTheMetrics) {
   char name[] = "/tmp/tenuto-record-XXXXXX";
   const std::string folder = mkdtemp(name);

@@ -1,4 +1,4 @@
-// What `tenuto status` tells of slow workers.
+// What `tenuto status` tells of slow workers, and of a run with server shards.
 #include "run/status.h"
 
 #include <gtest/gtest.h>
@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "control/play.h"
+#include "run/status_lines.h"
 
 namespace tenuto {
 namespace {
@@ -42,6 +43,48 @@ TEST(Status, NamesTheCauseOfASlowWorkerAndItsHost) {
   for (const size_t other : {size_t{0}, size_t{1}, size_t{3}}) {
     EXPECT_FALSE(worker_in(play.state, other).contains("cause")) << other;
   }
+}
+
+TEST(Status, NamesTheProcessesOfARunWithServerShards) {
+  Job job;
+  job.parallel.pipelines = 1;
+  job.sync.architecture = "servers";
+  job.sync.servers = 1;
+  ServedProcesses processes(job);
+  Report report;
+  report.worker = {0};
+  report.incarnation = 0;
+  processes.hear(report, {});
+  ServedStatus status;
+  status.situation = "running";
+  status.step = 3;
+  status.steps = 20;
+  status.epoch = 2;
+  status.mode = "asynchronous";
+  status.age = 0.5;
+  status.mass = {26};
+  Json json = Json::parse(status_text(status, processes));
+  EXPECT_EQ(json["situation"], "running");
+  EXPECT_EQ(json["step"], 3);
+  EXPECT_EQ(json["steps"], 20);
+  EXPECT_EQ(json["epoch"], 2);
+  EXPECT_EQ(json["mode"], "asynchronous");
+  EXPECT_EQ(json["age"], 0.5);
+  EXPECT_EQ(json["mass"], 26);
+  ASSERT_EQ(json["processes"].size(), 2u);
+  EXPECT_EQ(json["processes"][0]["kind"], "replica");
+  EXPECT_EQ(json["processes"][0]["replica"], 0);
+  EXPECT_EQ(json["processes"][0]["alive"], true);
+  EXPECT_EQ(json["processes"][1]["kind"], "server");
+  EXPECT_TRUE(json["processes"][1]["replica"].is_null());
+  EXPECT_EQ(json["processes"][1]["alive"], false);
+  json["job"] = "run";
+  EXPECT_EQ(status_lines(json.dump()),
+            "run: step 3 of 20, running\n"
+            "epoch 2: 1 of 2 processes\n"
+            "mode asynchronous: the newest works were 0.50 gradients old; 26 micro-batches are in "
+            "updates\n"
+            "worker 1 (server) is not connected\n");
 }
 
 }  // namespace

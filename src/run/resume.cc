@@ -1,0 +1,54 @@
+#include "run/resume.h"
+
+#include "base/text.h"
+#include "world/load.h"
+
+namespace tenuto {
+namespace {
+
+template <class Value>
+Status expect_same(const std::string& path, const char* key, const Value& was, const Value& is) {
+  if (was == is) return ok();
+  return invalid(cat(path, " was made with ", key, " = ", was, ", the job says ", is,
+                     ": resume the run with the same value"));
+}
+
+Status check_same_servers(const Job& before, const Job& job, const std::string& path) {
+  const ParallelSettings& old = before.parallel;
+  const ParallelSettings& now = job.parallel;
+  for (const Status& same :
+       {expect_same(path, "sync.servers", before.sync.servers, job.sync.servers),
+        expect_same(path, "parallel.pipelines", old.pipelines, now.pipelines),
+        expect_same(path, "parallel.micros", old.micros, now.micros),
+        expect_same(path, "optimizer.clip", before.optimizer.clip, job.optimizer.clip)}) {
+    if (!same.ok()) return same;
+  }
+  return ok();
+}
+
+}  // namespace
+
+Status check_resumable(const Job& job, const Manifest& manifest, const std::string& path) {
+  const Result<Job> before = job_from_toml(manifest.job, path + "/manifest.json");
+  if (!before.ok()) return before.error();
+  const ModelSettings& old = before.value().model;
+  const ModelSettings& now = job.model;
+  const auto architecture = [](bool servers) -> std::string {
+    return servers ? "servers" : "all-reduce";
+  };
+  for (const Status& same :
+       {expect_same(path, "sync.architecture", architecture(manifest.servers.has_value()),
+                    architecture(job.has_servers())),
+        expect_same(path, "model.kind", old.kind, now.kind),
+        expect_same(path, "model.layers", old.layers, now.layers),
+        expect_same(path, "model.width", old.width, now.width),
+        expect_same(path, "model.heads", old.heads, now.heads),
+        expect_same(path, "model.tied", old.tied, now.tied),
+        expect_same(path, "model.sequence", old.sequence, now.sequence),
+        expect_same(path, "optimizer.kind", before.value().optimizer.kind, job.optimizer.kind)}) {
+    if (!same.ok()) return same;
+  }
+  return job.has_servers() ? check_same_servers(before.value(), job, path) : ok();
+}
+
+}  // namespace tenuto

@@ -1,0 +1,82 @@
+// What a person may ask of a live run with server shards.
+#include "run/request.h"
+
+#include <gtest/gtest.h>
+
+#include <csignal>
+#include <string>
+#include <variant>
+
+namespace tenuto {
+namespace {
+
+Job with_servers(const std::string& mode) {
+  Job job;
+  job.parallel.pipelines = 3;
+  job.sync.architecture = "servers";
+  job.sync.servers = 2;
+  job.sync.mode = mode;
+  return job;
+}
+
+std::string refusal(const std::string& wish, const Job& job) {
+  const Result<ServedRequest> request = served_request_of(wish, job);
+  return request.ok() ? "" : request.error().message;
+}
+
+TEST(ServedRequest, AMode) {
+  const Result<ServedRequest> request =
+      served_request_of("sync.mode=x:2", with_servers("synchronous"));
+  ASSERT_TRUE(request.ok()) << request.error().message;
+  const auto* wish = std::get_if<ModeWish>(&request.value());
+  ASSERT_NE(wish, nullptr);
+  ASSERT_TRUE(wish->mode.has_value());
+  EXPECT_EQ(to_text(*wish->mode), "x:2");
+}
+
+TEST(ServedRequest, TheChooserDecidesAgainWhereThereIsOne) {
+  const Result<ServedRequest> request = served_request_of("sync.mode=auto", with_servers("auto"));
+  ASSERT_TRUE(request.ok());
+  const auto* wish = std::get_if<ModeWish>(&request.value());
+  ASSERT_NE(wish, nullptr);
+  EXPECT_FALSE(wish->mode.has_value());
+  EXPECT_NE(refusal("sync.mode=auto", with_servers("asynchronous")).find("has no chooser"),
+            std::string::npos);
+}
+
+TEST(ServedRequest, AModeThatTheRunCannotHaveIsRefused) {
+  const Job job = with_servers("auto");
+  EXPECT_NE(refusal("sync.mode=x:4", job), "");
+  EXPECT_NE(refusal("sync.mode=fast", job), "");
+  EXPECT_NE(refusal("sync.mode=", job), "");
+  EXPECT_NE(refusal("sync.mode=asynchronous+local:4", job).find("local steps"), std::string::npos);
+}
+
+TEST(ServedRequest, ProcessesAreNamedByTheirNumber) {
+  const Job job = with_servers("synchronous");
+  const Result<ServedRequest> request = served_request_of("kill=4", job);
+  ASSERT_TRUE(request.ok()) << request.error().message;
+  const auto* signal = std::get_if<Request>(&request.value());
+  ASSERT_NE(signal, nullptr);
+  EXPECT_EQ(signal->kind, Request::Kind::Signal);
+  EXPECT_EQ(signal->number, SIGKILL);
+  EXPECT_EQ(signal->fault.worker, "4");
+  EXPECT_EQ(refusal("start=5", job),
+            "there is no worker 5 in this run of 3 replicas and 2 servers, numbered from 0 to 4");
+  EXPECT_EQ(refusal("kill=coordinator", job), "");
+}
+
+TEST(ServedRequest, ACheckpointAndNothingElse) {
+  const Job job = with_servers("synchronous");
+  const Result<ServedRequest> request = served_request_of("checkpoint", job);
+  ASSERT_TRUE(request.ok());
+  const auto* asked = std::get_if<Request>(&request.value());
+  ASSERT_NE(asked, nullptr);
+  EXPECT_EQ(asked->kind, Request::Kind::Checkpoint);
+  for (const char* wish : {"resilience.slow_links=adapt", "link=0-1:30ms", "worker=0:0.5", ""}) {
+    EXPECT_NE(refusal(wish, job).find("sync.mode=MODE"), std::string::npos) << wish;
+  }
+}
+
+}  // namespace
+}  // namespace tenuto

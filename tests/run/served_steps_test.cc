@@ -1,0 +1,156 @@
+// The steps of a run with server shards: when one is done, and what its line says.
+#include "run/served_steps.h"
+
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <vector>
+
+namespace tenuto {
+namespace {
+
+using servers::CommittedReport;
+using servers::MeasuredIteration;
+
+// Two replicas with four micro-batches each: the mass of a step is 8.
+Job two_replicas() {
+  Job job;
+  job.steps = 5;
+  job.parallel.pipelines = 2;
+  job.parallel.micros = 4;
+  job.sync.architecture = "servers";
+  job.sync.mode = "synchronous";
+  return job;
+}
+
+MeasuredIteration iteration(int32_t replica, double loss, double share = 1) {
+  MeasuredIteration one;
+  one.replica = {replica};
+  one.share = share;
+  one.loss = loss;
+  return one;
+}
+
+CommittedReport committed(int64_t version, int64_t mass) {
+  CommittedReport report;
+  report.version = {version};
+  report.applied = {mass};
+  report.works = 1;
+  return report;
+}
+
+Duration ms(int64_t milliseconds) { return std::chrono::milliseconds(milliseconds); }
+
+class ServedStepsTest : public testing::Test {
+ protected:
+  ServedStepsTest() { steps.begin(ms(100)); }
+  Job job = two_replicas();
+  ServedSteps steps{job, Mass{0}};
+};
+
+TEST_F(ServedStepsTest, AStepIsDoneWhenItsMassIsCommitted) {
+  steps.add(iteration(0, 3));
+  steps.add(committed(1, 4), ms(150));
+  EXPECT_EQ(steps.done(), 0);
+  EXPECT_TRUE(steps.take(ms(150)).empty());
+  steps.add(iteration(1, 5));
+  steps.add(committed(2, 8), ms(300));
+  EXPECT_EQ(steps.done(), 1);
+  const std::vector<ServedStep> taken = steps.take(ms(300));
+  ASSERT_EQ(taken.size(), 1u);
+  EXPECT_EQ(taken[0].step, 0);
+  EXPECT_EQ(taken[0].loss, 4);
+  EXPECT_EQ(taken[0].duration, ms(200));
+  EXPECT_EQ(taken[0].mode, "synchronous");
+  EXPECT_EQ(taken[0].applied, Mass{8});
+  EXPECT_TRUE(steps.take(ms(400)).empty());
+}
+
+// Three steps share the time; only the first one has a loss.
+TEST_F(ServedStepsTest, SeveralStepsMayEndWithOneReport) {
+  for (const int32_t replica : {0, 1, 0, 1, 0, 1}) steps.add(iteration(replica, 2));
+  steps.add(committed(3, 24), ms(400));
+  const std::vector<ServedStep> taken = steps.take(ms(400));
+  ASSERT_EQ(taken.size(), 3u);
+  EXPECT_EQ(taken[0].loss, 2);
+  EXPECT_FALSE(taken[1].loss.has_value());
+  EXPECT_FALSE(taken[2].loss.has_value());
+  for (int64_t i = 0; i < 3; ++i) {
+    EXPECT_EQ(taken[static_cast<size_t>(i)].step, i);
+    EXPECT_EQ(taken[static_cast<size_t>(i)].duration, ms(100));
+  }
+}
+
+TEST_F(ServedStepsTest, AStepWaitsForTheIterationsThatAreInIt) {
+  steps.add(iteration(0, 1));
+  steps.add(committed(1, 8), ms(200));
+  EXPECT_EQ(steps.done(), 1);
+  EXPECT_TRUE(steps.take(ms(200)).empty());
+  steps.add(iteration(1, 2));
+  const std::vector<ServedStep> taken = steps.take(ms(300));
+  ASSERT_EQ(taken.size(), 1u);
+  EXPECT_EQ(taken[0].loss, 1.5);
+  EXPECT_EQ(taken[0].duration, ms(100));  // until the commit, not until the loss came
+}
+
+// The process that measured an iteration is lost: a step waits for a while, and later ones do not.
+TEST_F(ServedStepsTest, AStepDoesNotWaitForEver) {
+  steps.add(iteration(0, 1));
+  steps.add(committed(1, 8), ms(200));
+  EXPECT_TRUE(steps.take(ms(200) + ServedSteps::kWait - ms(1)).empty());
+  EXPECT_EQ(steps.take(ms(200) + ServedSteps::kWait).size(), 1u);
+  steps.add(iteration(0, 1));
+  steps.add(iteration(1, 1));
+  steps.add(committed(2, 16), ms(2000));
+  EXPECT_EQ(steps.take(ms(2000)).size(), 1u);
+}
+
+TEST_F(ServedStepsTest, TheLossIsWeightedByMassAndTheAgeByWorks) {
+  steps.add(iteration(0, 1, 0.5));
+  steps.add(iteration(1, 2, 1.5));
+  CommittedReport report = committed(1, 4);
+  report.age = 3;
+  report.works = 1;
+  steps.add(report, ms(110));
+  report = committed(2, 8);
+  report.age = 1;
+  report.works = 3;
+  report.dropped = {4};
+  steps.add(report, ms(200));
+  steps.set_mode("x:1");
+  steps.set_epoch(7);
+  const std::vector<ServedStep> taken = steps.take(ms(200));
+  ASSERT_EQ(taken.size(), 1u);
+  EXPECT_EQ(taken[0].loss, (1 * 2.0 + 2 * 6.0) / 8);
+  EXPECT_EQ(taken[0].age, (3 * 1 + 1 * 3) / 4.0);
+  EXPECT_EQ(taken[0].mode, "x:1");
+  EXPECT_EQ(taken[0].epoch, 7);
+  EXPECT_EQ(taken[0].dropped, Mass{4});
+}
+
+// A run that goes on begins with the mass of its checkpoint, which may be above that of its step.
+TEST_F(ServedStepsTest, ARunThatGoesOnCountsFromItsCheckpoint) {
+  ServedSteps later(job, Mass{19});
+  later.begin(ms(0));
+  EXPECT_EQ(later.done(), 2);
+  later.add(iteration(0, 1));
+  later.add(committed(9, 23), ms(100));
+  EXPECT_TRUE(later.take(ms(100)).empty());
+  later.add(iteration(0, 1));
+  later.add(committed(10, 27), ms(200));
+  const std::vector<ServedStep> taken = later.take(ms(200));
+  ASSERT_EQ(taken.size(), 1u);
+  EXPECT_EQ(taken[0].step, 2);
+}
+
+TEST_F(ServedStepsTest, NoStepFollowsTheLastOne) {
+  for (int32_t i = 0; i < 14; ++i) steps.add(iteration(i % 2, 1));
+  steps.add(committed(7, 56), ms(200));
+  EXPECT_EQ(steps.done(), 5);
+  EXPECT_EQ(steps.take(ms(200)).size(), 5u);
+  steps.add(committed(8, 64), ms(300));
+  EXPECT_TRUE(steps.take(ms(300)).empty());
+}
+
+}  // namespace
+}  // namespace tenuto
