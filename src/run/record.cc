@@ -123,8 +123,8 @@ Status Record::step(const ServedStep& step) {
   line["tokens"] = tokens;
   if (milliseconds > 0) {
     line["tokens_per_second"] = static_cast<double>(tokens) / (milliseconds / 1000);
-    line["step_ms"] = milliseconds;
   }
+  line["step_ms"] = milliseconds;
   line["mode"] = step.mode;
   line["age"] = step.age;
   line["mass"] = step.applied.micros;

@@ -79,7 +79,7 @@ class ServedCoordinator {
   void make_run();
   void host(ServedPlace& place);
   void begin(Duration now);
-  void write_steps(Duration now);
+  Status write_steps(Duration moment, int64_t limit);
   void store(const SavedVersion& saved);
   bool has_no_replica(Duration now) const;
   void stop(int exit_code, const std::string& sentence);
@@ -113,6 +113,7 @@ class ServedCoordinator {
   Version committed_;                  // of the newest report that steps_ has
   std::optional<SavedStates> states_;  // as run_
   int64_t saved_ = -1;                 // step of the newest checkpoint
+  Version stored_;                     // of the newest checkpoint of this run
   std::string last_death_;
   Duration listened_at_{};
   Duration progress_at_{};          // when a process came, or said something new

@@ -83,6 +83,7 @@ void ServedCoordinator::take_news() {
   for (const servers::MeasuredIteration& iteration : run_->take_measured()) steps_.add(iteration);
   if (run_->committed().version > committed_) {
     committed_ = run_->committed().version;
+    steps_.set_epoch(epoch());
     steps_.add(run_->committed(), monotonic_clock().now());
   }
   for (const servers::ModeReport& report : run_->take_modes()) {

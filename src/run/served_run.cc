@@ -84,10 +84,10 @@ void ServedCoordinator::advance() {
   expel_the_silent(now);
   if (ending_) return;
   if (!has_begun_) return gather(now);
-  write_steps(now);
-  if (ending_) return;
   if (steps_.done() >= job_.steps) stop(0, "");
   if (stopping_) return finish_stopping(now);
+  const Status written = write_steps(now, job_.steps);
+  if (!written.ok()) return stop(1, written.error().message);
   if (has_no_replica(now)) {
     return stop(75, cat("all replicas are lost, and none is started again: ", last_death_));
   }
@@ -145,13 +145,15 @@ void ServedCoordinator::begin(Duration now) {
                     " begins"));
 }
 
-void ServedCoordinator::write_steps(Duration now) {
-  steps_.set_epoch(epoch());
-  for (const ServedStep& step : steps_.take(now)) {
+// Writes the steps below `limit` that can be reported by `moment`.
+Status ServedCoordinator::write_steps(Duration moment, int64_t limit) {
+  for (const ServedStep& step : steps_.take(moment)) {
+    if (step.step >= limit) break;
     const Status written = files_.record()->step(step);
-    if (!written.ok()) return stop(1, written.error().message);
-    input_.progress->step(step, now);
+    if (!written.ok()) return written;
+    input_.progress->step(step, moment);
   }
+  return ok();
 }
 
 // A file that a later version has replaced meanwhile does not belong to this one.
@@ -176,12 +178,14 @@ void ServedCoordinator::store(const SavedVersion& saved) {
   const Status stored = files_.store_checkpoint(manifest, saved.step - 1, moment());
   if (!stored.ok()) return stop(1, stored.error().message);
   saved_ = saved.step;
+  stored_ = saved.version;
 }
 
 // ---- the end ---------------------------------------------------------------------------------
 
 // Ends the run in order: the newest version is saved, replicas stop, and what is decided is
-// committed. The gradients that are under way then are in no checkpoint.
+// committed. The gradients that are under way then are in no checkpoint. Steps are written when it
+// is known which ones are in the last checkpoint.
 void ServedCoordinator::stop(int exit_code, const std::string& sentence) {
   if (stopping_ || ending_) return;
   stopping_ = Ending{exit_code, sentence};
@@ -202,8 +206,14 @@ void ServedCoordinator::finish_stopping(Duration now) {
   const int in_trouble = wanted.exit_code == 0 ? 75 : wanted.exit_code;
   const Duration limit = input_.rules.save_limit();
   if (run_->has_finished()) {
-    write_steps(now + ServedSteps::kWait);
-    if (states_->complete() == states_->newest()) return end(wanted.exit_code, wanted.sentence);
+    const bool is_saved = stored_ == states_->newest();
+    // Steps that came after the last checkpoint are done again when the run is resumed.
+    const int64_t kept = is_saved && saved_ >= 0 ? saved_ : job_.steps;
+    const Status written = write_steps(now + ServedSteps::kWait, kept);
+    if (!written.ok()) return end(1, with(written.error().message));
+    if (is_saved && (wanted.exit_code != 0 || saved_ >= job_.steps)) {
+      return end(wanted.exit_code, wanted.sentence);
+    }
     return end(in_trouble, with("not all servers have saved the last version"));
   }
   if (now - stopping_at_ < limit) return;
@@ -265,19 +275,16 @@ void ServedCoordinator::tell_workers() {
 }
 
 ServedStatus ServedCoordinator::status() const {
-  ServedStatus status;
-  status.situation = ending_      ? "ended"
-                     : stopping_  ? "stopping"
-                     : has_begun_ ? "running"
-                                  : "gathering";
-  status.step = steps_.done();
-  status.steps = job_.steps;
-  status.epoch = epoch();
-  status.saved = saved_;
-  status.mode = steps_.mode();
-  status.age = steps_.age();
-  status.mass = steps_.applied();
-  return status;
+  ServedStatus all;
+  all.situation = ending_ ? "ended" : stopping_ ? "stopping" : has_begun_ ? "running" : "gathering";
+  all.step = steps_.done();
+  all.steps = job_.steps;
+  all.epoch = epoch();
+  all.saved = saved_;
+  all.mode = steps_.mode();
+  all.age = steps_.age();
+  all.mass = steps_.applied();
+  return all;
 }
 
 Result<Ending> coordinate_servers(const RunInput& input) {

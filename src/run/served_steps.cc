@@ -7,55 +7,92 @@
 namespace tenuto {
 
 ServedSteps::ServedSteps(const Job& job, Mass first_mass)
-    : job_(job), mode_(job.sync.mode), applied_(first_mass), measured_(first_mass) {
-  taken_ = done();
-}
+    : job_(job),
+      mode_(job.sync.mode),
+      applied_(first_mass),
+      measured_(first_mass.micros),
+      used_(first_mass.micros) {}
 
 int64_t ServedSteps::done() const {
   return std::min(job_.steps, applied_.micros / job_.full_mass());
 }
 
 void ServedSteps::add(const servers::MeasuredIteration& iteration) {
-  const double mass = iteration.share * job_.parallel.micros;
-  measured_ += Mass{std::llround(mass)};
-  if (!iteration.loss) return;
-  losses_ += *iteration.loss * mass;
-  loss_mass_ += mass;
+  const int64_t mass = std::llround(iteration.share * job_.parallel.micros);
+  measured_ += mass;
+  replicas_[iteration.replica].iterations.push_back({mass, iteration.loss});
 }
 
 void ServedSteps::add(const servers::CommittedReport& report, Duration now) {
+  const int64_t before = done();
   applied_ = report.applied;
   dropped_ = report.dropped;
-  committed_at_ = now;
+  if (!first_dropped_) first_dropped_ = dropped_;
   ages_ += report.age * static_cast<double>(report.works);
   works_ += report.works;
   if (report.works > 0) age_ = report.age;
-  if (done() > taken_ && !complete_) complete_ = now;
+  const int64_t count = done() - before;
+  if (count <= 0) return;
+  for (int64_t i = 0; i < count; ++i) {
+    Waiting waiting;
+    waiting.step.step = before + i;
+    waiting.step.epoch = epoch_;
+    waiting.step.duration = (now - committed_at_) / count;
+    waiting.step.mode = mode_;
+    waiting.step.age = works_ > 0 ? ages_ / static_cast<double>(works_) : age_;
+    waiting.step.applied = applied_;
+    waiting.step.dropped = dropped_;
+    waiting.since = now;
+    // Iterations whose offers were dropped were measured as well.
+    waiting.mass = (before + i + 1) * job_.full_mass() + (dropped_ - *first_dropped_).micros;
+    waiting_.push_back(std::move(waiting));
+  }
+  committed_at_ = now;
+  ages_ = 0;
+  works_ = 0;
+}
+
+// The replica whose iteration ended next, as far as is known: the one with the least mass in the
+// steps so far. Null: no iteration is left.
+ServedSteps::Replica* ServedSteps::next_replica() {
+  Replica* next = nullptr;
+  for (auto& entry : replicas_) {
+    Replica& one = entry.second;
+    if (!one.iterations.empty() && (next == nullptr || one.used < next->used)) next = &one;
+  }
+  return next;
+}
+
+void ServedSteps::use_iterations(Waiting& waiting) {
+  double losses = 0, mass = 0;
+  while (used_ < waiting.mass) {
+    Replica* replica = next_replica();
+    if (replica == nullptr) break;
+    const Measured one = replica->iterations.front();
+    replica->iterations.pop_front();
+    replica->used += one.mass;
+    used_ += one.mass;
+    if (!one.loss) continue;
+    losses += *one.loss * static_cast<double>(one.mass);
+    mass += static_cast<double>(one.mass);
+  }
+  if (mass > 0) waiting.step.loss = losses / mass;
+  // Whoever measured what is missing is lost. No later step waits for it.
+  const int64_t missing = std::max<int64_t>(waiting.mass - used_, 0);
+  used_ += missing;
+  measured_ += missing;
 }
 
 std::vector<ServedStep> ServedSteps::take(Duration now) {
   std::vector<ServedStep> steps;
-  if (!complete_) return steps;
-  if (measured_ < applied_) {
-    if (now - *complete_ < kWait) return steps;
-    // Whoever measured them is lost. No later step waits for them again.
-    measured_ = applied_;
+  while (!waiting_.empty()) {
+    Waiting& first = waiting_.front();
+    const Duration waited = now - first.since;
+    if (waited < (measured_ < first.mass ? kWait : kSettle)) break;
+    use_iterations(first);
+    steps.push_back(std::move(first.step));
+    waiting_.pop_front();
   }
-  const int64_t count = done() - taken_;
-  const Duration each = (committed_at_ - taken_at_) / count;
-  for (int64_t i = 0; i < count; ++i) {
-    ServedStep step{.step = taken_ + i, .epoch = epoch_, .duration = each, .mode = mode_};
-    step.age = works_ > 0 ? ages_ / static_cast<double>(works_) : age_;
-    step.applied = applied_;
-    step.dropped = dropped_;
-    steps.push_back(std::move(step));
-  }
-  if (loss_mass_ > 0) steps.front().loss = losses_ / loss_mass_;
-  losses_ = loss_mass_ = ages_ = 0;
-  works_ = 0;
-  taken_ += count;
-  taken_at_ = committed_at_;
-  complete_.reset();
   return steps;
 }
 

@@ -2,11 +2,16 @@
 //
 // Idea:  updates there have any mass, and a replica's iteration belongs to no step. So a step is
 //        done whenever the mass in committed updates reaches the next multiple of a step's mass.
-//        Its loss is the mean over the iterations that have ended since the step before.
+//        Its loss is the mean over as many micro-batches as it has, in the order in which replicas
+//        have ended their iterations. In synchronous training these are its own micro-batches.
+//        What replicas have measured comes over other connections than what is committed, so a
+//        step is reported a short while after its commit.
 // Right: tests/run/served_steps_test.cc.
 #pragma once
 
 #include <cstdint>
+#include <deque>
+#include <map>
 #include <optional>
 #include <string>
 #include <vector>
@@ -22,7 +27,7 @@ namespace tenuto {
 struct ServedStep {
   int64_t step = 0;
   int64_t epoch = 0;           // of the members
-  std::optional<double> loss;  // none: no iteration has ended since the step before
+  std::optional<double> loss;  // none: none of its iterations was reported
   Duration duration{};         // since the step before; steps that are done together share it
   std::string mode;
   double age = 0;  // in gradients: the mean of the works decided since the step before
@@ -31,12 +36,11 @@ struct ServedStep {
 };
 
 // What processes say in, steps out. It has no clock.
-//
-// What a replica has measured and what the decider has committed come over two connections. So a
-// step waits a short while for the iterations that are in it and have not been reported yet.
 class ServedSteps {
  public:
-  // How long a step waits for them.
+  // How long each step waits for what replicas have measured: always, and at most, when an
+  // iteration that must be in it was not reported.
+  static constexpr Duration kSettle = std::chrono::milliseconds(100);
   static constexpr Duration kWait = std::chrono::seconds(1);
 
   // `first_mass`: the mass with which the run begins; it has done first_mass / full_mass() steps.
@@ -44,22 +48,21 @@ class ServedSteps {
   ServedSteps(const Job& job, Mass first_mass);
 
   // The run begins at this moment.
-  void begin(Duration now) { taken_at_ = committed_at_ = now; }
-
-  // From now on steps are reported with this.
+  void begin(Duration now) { committed_at_ = now; }
+  // Steps that are done from now on are reported with this.
   void set_mode(const std::string& mode) { mode_ = mode; }
-  // From now on steps are reported with this.
+  // Steps that are done from now on are reported with this.
   void set_epoch(int64_t epoch) { epoch_ = epoch; }
   // An iteration has ended.
   void add(const servers::MeasuredIteration& iteration);
   // Updates were committed.
   void add(const servers::CommittedReport& report, Duration now);
-  // The steps that are complete by now, each once.
+  // The steps that can be reported by now, each once.
   std::vector<ServedStep> take(Duration now);
 
   // Steps whose updates are committed; some of them may not have been taken yet.
   int64_t done() const;
-  // The mode of the newest step.
+  // The mode that is in force.
   const std::string& mode() const { return mode_; }
   // The mass in committed updates.
   Mass applied() const { return applied_; }
@@ -67,17 +70,33 @@ class ServedSteps {
   double age() const { return age_; }
 
  private:
+  struct Measured {
+    int64_t mass = 0;
+    std::optional<double> loss;
+  };
+  // The iterations of one replica.
+  struct Replica {
+    std::deque<Measured> iterations;  // that are in no step yet
+    int64_t used = 0;                 // the mass of those before
+  };
+  struct Waiting {
+    ServedStep step;
+    Duration since{};
+    int64_t mass = 0;  // of all iterations that are in this step and in those before
+  };
+  Replica* next_replica();
+  void use_iterations(Waiting& waiting);
+
   const Job& job_;
   std::string mode_;
   int64_t epoch_ = 1;
-  int64_t taken_ = 0;                  // steps
-  Mass applied_, dropped_;             // as committed
-  Mass measured_;                      // as measured, with the mass of the run's begin
-  Duration taken_at_{};                // the moment of the newest step that was taken
-  Duration committed_at_{};            // the newest report
-  std::optional<Duration> complete_;   // since when a step waits to be taken
-  double losses_ = 0, loss_mass_ = 0;  // since the newest step that was taken
-  double ages_ = 0;                    // the same, over the works
+  Mass applied_, dropped_;  // as committed
+  std::optional<Mass> first_dropped_;
+  std::map<ReplicaId, Replica> replicas_;
+  int64_t measured_ = 0, used_ = 0;  // mass of iterations, with that of the run's begin
+  std::deque<Waiting> waiting_;      // steps that are not taken yet
+  Duration committed_at_{};          // the newest step that is done
+  double ages_ = 0;                  // over the works since then
   int64_t works_ = 0;
   double age_ = 0;
 };

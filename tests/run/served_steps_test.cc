@@ -44,6 +44,11 @@ Duration ms(int64_t milliseconds) { return std::chrono::milliseconds(millisecond
 class ServedStepsTest : public testing::Test {
  protected:
   ServedStepsTest() { steps.begin(ms(100)); }
+  // Those that can be reported when a step that was done at this moment has settled.
+  std::vector<ServedStep> settled(ServedSteps& of, int64_t milliseconds) {
+    return of.take(ms(milliseconds) + ServedSteps::kSettle);
+  }
+
   Job job = two_replicas();
   ServedSteps steps{job, Mass{0}};
 };
@@ -52,42 +57,61 @@ TEST_F(ServedStepsTest, AStepIsDoneWhenItsMassIsCommitted) {
   steps.add(iteration(0, 3));
   steps.add(committed(1, 4), ms(150));
   EXPECT_EQ(steps.done(), 0);
-  EXPECT_TRUE(steps.take(ms(150)).empty());
+  EXPECT_TRUE(settled(steps, 150).empty());
   steps.add(iteration(1, 5));
   steps.add(committed(2, 8), ms(300));
   EXPECT_EQ(steps.done(), 1);
-  const std::vector<ServedStep> taken = steps.take(ms(300));
+  EXPECT_TRUE(steps.take(ms(300)).empty());
+  const std::vector<ServedStep> taken = settled(steps, 300);
   ASSERT_EQ(taken.size(), 1u);
   EXPECT_EQ(taken[0].step, 0);
   EXPECT_EQ(taken[0].loss, 4);
   EXPECT_EQ(taken[0].duration, ms(200));
   EXPECT_EQ(taken[0].mode, "synchronous");
   EXPECT_EQ(taken[0].applied, Mass{8});
-  EXPECT_TRUE(steps.take(ms(400)).empty());
+  EXPECT_TRUE(settled(steps, 400).empty());
 }
 
-// Three steps share the time; only the first one has a loss.
+// They share the time; each has the losses of its own micro-batches.
 TEST_F(ServedStepsTest, SeveralStepsMayEndWithOneReport) {
-  for (const int32_t replica : {0, 1, 0, 1, 0, 1}) steps.add(iteration(replica, 2));
-  steps.add(committed(3, 24), ms(400));
-  const std::vector<ServedStep> taken = steps.take(ms(400));
-  ASSERT_EQ(taken.size(), 3u);
-  EXPECT_EQ(taken[0].loss, 2);
-  EXPECT_FALSE(taken[1].loss.has_value());
-  EXPECT_FALSE(taken[2].loss.has_value());
-  for (int64_t i = 0; i < 3; ++i) {
-    EXPECT_EQ(taken[static_cast<size_t>(i)].step, i);
-    EXPECT_EQ(taken[static_cast<size_t>(i)].duration, ms(100));
+  for (const double loss : {6, 4, 2}) {
+    steps.add(iteration(0, loss));
+    steps.add(iteration(1, loss));
   }
+  steps.add(committed(3, 24), ms(400));
+  const std::vector<ServedStep> taken = settled(steps, 400);
+  ASSERT_EQ(taken.size(), 3u);
+  for (int64_t i = 0; i < 3; ++i) {
+    const ServedStep& step = taken[static_cast<size_t>(i)];
+    EXPECT_EQ(step.step, i);
+    EXPECT_EQ(step.loss, 6.0 - 2.0 * static_cast<double>(i));
+    EXPECT_EQ(step.duration, ms(100));
+  }
+}
+
+// One replica's reports come before those of the other one, and before the commits.
+TEST_F(ServedStepsTest, AnIterationOfTheNextStepIsNotInThisOne) {
+  steps.add(iteration(0, 8));
+  steps.add(iteration(0, 1));
+  steps.add(committed(1, 8), ms(200));
+  steps.add(iteration(1, 6));
+  const std::vector<ServedStep> first = settled(steps, 200);
+  ASSERT_EQ(first.size(), 1u);
+  EXPECT_EQ(first[0].loss, 7);
+  steps.add(iteration(1, 3));
+  steps.add(committed(2, 16), ms(300));
+  const std::vector<ServedStep> second = settled(steps, 300);
+  ASSERT_EQ(second.size(), 1u);
+  EXPECT_EQ(second[0].loss, 2);
 }
 
 TEST_F(ServedStepsTest, AStepWaitsForTheIterationsThatAreInIt) {
   steps.add(iteration(0, 1));
   steps.add(committed(1, 8), ms(200));
   EXPECT_EQ(steps.done(), 1);
-  EXPECT_TRUE(steps.take(ms(200)).empty());
+  EXPECT_TRUE(settled(steps, 200).empty());
   steps.add(iteration(1, 2));
-  const std::vector<ServedStep> taken = steps.take(ms(300));
+  const std::vector<ServedStep> taken = settled(steps, 300);
   ASSERT_EQ(taken.size(), 1u);
   EXPECT_EQ(taken[0].loss, 1.5);
   EXPECT_EQ(taken[0].duration, ms(100));  // until the commit, not until the loss came
@@ -98,11 +122,36 @@ TEST_F(ServedStepsTest, AStepDoesNotWaitForEver) {
   steps.add(iteration(0, 1));
   steps.add(committed(1, 8), ms(200));
   EXPECT_TRUE(steps.take(ms(200) + ServedSteps::kWait - ms(1)).empty());
-  EXPECT_EQ(steps.take(ms(200) + ServedSteps::kWait).size(), 1u);
-  steps.add(iteration(0, 1));
-  steps.add(iteration(1, 1));
+  const std::vector<ServedStep> first = steps.take(ms(200) + ServedSteps::kWait);
+  ASSERT_EQ(first.size(), 1u);
+  EXPECT_EQ(first[0].loss, 1);
+  steps.add(iteration(0, 2));
+  steps.add(iteration(1, 4));
   steps.add(committed(2, 16), ms(2000));
-  EXPECT_EQ(steps.take(ms(2000)).size(), 1u);
+  const std::vector<ServedStep> second = settled(steps, 2000);
+  ASSERT_EQ(second.size(), 1u);
+  EXPECT_EQ(second[0].loss, 3);
+}
+
+TEST_F(ServedStepsTest, AStepWithoutAnyLossHasNone) {
+  steps.add(committed(1, 8), ms(200));
+  const std::vector<ServedStep> taken = steps.take(ms(200) + ServedSteps::kWait);
+  ASSERT_EQ(taken.size(), 1u);
+  EXPECT_FALSE(taken[0].loss.has_value());
+}
+
+// A slow replica ends half as many iterations. Each step has the losses of its time.
+TEST_F(ServedStepsTest, ReplicasMayHaveOtherSpeeds) {
+  for (const int32_t replica : {0, 0, 1}) steps.add(iteration(replica, 4));
+  steps.add(committed(1, 8), ms(200));
+  EXPECT_EQ(settled(steps, 200).size(), 1u);
+  for (const int32_t replica : {0, 0, 1}) steps.add(iteration(replica, 2));
+  steps.add(committed(2, 16), ms(300));
+  steps.add(committed(3, 24), ms(400));
+  const std::vector<ServedStep> taken = settled(steps, 400);
+  ASSERT_EQ(taken.size(), 2u);
+  EXPECT_EQ(taken[0].loss, 3);
+  EXPECT_EQ(taken[1].loss, 2);
 }
 
 TEST_F(ServedStepsTest, TheLossIsWeightedByMassAndTheAgeByWorks) {
@@ -115,17 +164,35 @@ TEST_F(ServedStepsTest, TheLossIsWeightedByMassAndTheAgeByWorks) {
   report = committed(2, 8);
   report.age = 1;
   report.works = 3;
-  report.dropped = {4};
-  steps.add(report, ms(200));
   steps.set_mode("x:1");
   steps.set_epoch(7);
-  const std::vector<ServedStep> taken = steps.take(ms(200));
+  steps.add(report, ms(200));
+  const std::vector<ServedStep> taken = settled(steps, 200);
   ASSERT_EQ(taken.size(), 1u);
   EXPECT_EQ(taken[0].loss, (1 * 2.0 + 2 * 6.0) / 8);
   EXPECT_EQ(taken[0].age, (3 * 1 + 1 * 3) / 4.0);
   EXPECT_EQ(taken[0].mode, "x:1");
   EXPECT_EQ(taken[0].epoch, 7);
-  EXPECT_EQ(taken[0].dropped, Mass{4});
+  EXPECT_EQ(steps.age(), 1);
+}
+
+// An iteration whose offer was dropped was measured as well, and takes no place of another one.
+TEST_F(ServedStepsTest, DroppedIterationsAreNoSurplus) {
+  steps.add(committed(0, 0), ms(100));
+  for (const int32_t replica : {0, 1, 0}) steps.add(iteration(replica, 6));
+  CommittedReport report = committed(1, 8);
+  report.dropped = {4};
+  steps.add(report, ms(200));
+  const std::vector<ServedStep> first = settled(steps, 200);
+  ASSERT_EQ(first.size(), 1u);
+  EXPECT_EQ(first[0].dropped, Mass{4});
+  for (const int32_t replica : {0, 1}) steps.add(iteration(replica, 2));
+  report = committed(2, 16);
+  report.dropped = {4};
+  steps.add(report, ms(300));
+  const std::vector<ServedStep> second = settled(steps, 300);
+  ASSERT_EQ(second.size(), 1u);
+  EXPECT_EQ(second[0].loss, 2);
 }
 
 // A run that goes on begins with the mass of its checkpoint, which may be above that of its step.
@@ -135,21 +202,22 @@ TEST_F(ServedStepsTest, ARunThatGoesOnCountsFromItsCheckpoint) {
   EXPECT_EQ(later.done(), 2);
   later.add(iteration(0, 1));
   later.add(committed(9, 23), ms(100));
-  EXPECT_TRUE(later.take(ms(100)).empty());
+  EXPECT_TRUE(settled(later, 100).empty());
   later.add(iteration(0, 1));
   later.add(committed(10, 27), ms(200));
-  const std::vector<ServedStep> taken = later.take(ms(200));
+  const std::vector<ServedStep> taken = settled(later, 200);
   ASSERT_EQ(taken.size(), 1u);
   EXPECT_EQ(taken[0].step, 2);
+  EXPECT_EQ(taken[0].loss, 1);
 }
 
 TEST_F(ServedStepsTest, NoStepFollowsTheLastOne) {
   for (int32_t i = 0; i < 14; ++i) steps.add(iteration(i % 2, 1));
   steps.add(committed(7, 56), ms(200));
   EXPECT_EQ(steps.done(), 5);
-  EXPECT_EQ(steps.take(ms(200)).size(), 5u);
+  EXPECT_EQ(settled(steps, 200).size(), 5u);
   steps.add(committed(8, 64), ms(300));
-  EXPECT_TRUE(steps.take(ms(300)).empty());
+  EXPECT_TRUE(settled(steps, 300).empty());
 }
 
 }  // namespace
