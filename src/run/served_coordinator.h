@@ -79,7 +79,7 @@ class ServedCoordinator {
   void make_run();
   void host(ServedPlace& place);
   void begin(Duration now);
-  Status write_steps(Duration moment, int64_t limit);
+  Status write_steps(Duration time, int64_t limit);
   void store(const SavedVersion& saved);
   bool has_no_replica(Duration now) const;
   void stop(int exit_code, const std::string& sentence);

@@ -145,13 +145,13 @@ void ServedCoordinator::begin(Duration now) {
                     " begins"));
 }
 
-// Writes the steps below `limit` that can be reported by `moment`.
-Status ServedCoordinator::write_steps(Duration moment, int64_t limit) {
-  for (const ServedStep& step : steps_.take(moment)) {
+// Writes the steps below `limit` that can be reported at `time`.
+Status ServedCoordinator::write_steps(Duration time, int64_t limit) {
+  for (const ServedStep& step : steps_.take(time)) {
     if (step.step >= limit) break;
     const Status written = files_.record()->step(step);
     if (!written.ok()) return written;
-    input_.progress->step(step, moment);
+    input_.progress->step(step, time);
   }
   return ok();
 }

@@ -88,7 +88,7 @@ std::vector<ServedStep> ServedSteps::take(Duration now) {
   while (!waiting_.empty()) {
     Waiting& first = waiting_.front();
     const Duration waited = now - first.since;
-    if (waited < (measured_ < first.mass ? kWait : kSettle)) break;
+    if (waited < (measured_ < first.mass ? kWait : kPause)) break;
     use_iterations(first);
     steps.push_back(std::move(first.step));
     waiting_.pop_front();

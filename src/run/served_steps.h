@@ -40,7 +40,7 @@ class ServedSteps {
  public:
   // How long each step waits for what replicas have measured: always, and at most, when an
   // iteration that must be in it was not reported.
-  static constexpr Duration kSettle = std::chrono::milliseconds(100);
+  static constexpr Duration kPause = std::chrono::milliseconds(100);
   static constexpr Duration kWait = std::chrono::seconds(1);
 
   // `first_mass`: the mass with which the run begins; it has done first_mass / full_mass() steps.

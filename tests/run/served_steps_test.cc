@@ -44,9 +44,9 @@ Duration ms(int64_t milliseconds) { return std::chrono::milliseconds(millisecond
 class ServedStepsTest : public testing::Test {
  protected:
   ServedStepsTest() { steps.begin(ms(100)); }
-  // Those that can be reported when a step that was done at this moment has settled.
-  std::vector<ServedStep> settled(ServedSteps& of, int64_t milliseconds) {
-    return of.take(ms(milliseconds) + ServedSteps::kSettle);
+  // Those that can be reported when a step that was done at this moment has waited.
+  std::vector<ServedStep> reported(ServedSteps& of, int64_t milliseconds) {
+    return of.take(ms(milliseconds) + ServedSteps::kPause);
   }
 
   Job job = two_replicas();
@@ -57,19 +57,19 @@ TEST_F(ServedStepsTest, AStepIsDoneWhenItsMassIsCommitted) {
   steps.add(iteration(0, 3));
   steps.add(committed(1, 4), ms(150));
   EXPECT_EQ(steps.done(), 0);
-  EXPECT_TRUE(settled(steps, 150).empty());
+  EXPECT_TRUE(reported(steps, 150).empty());
   steps.add(iteration(1, 5));
   steps.add(committed(2, 8), ms(300));
   EXPECT_EQ(steps.done(), 1);
   EXPECT_TRUE(steps.take(ms(300)).empty());
-  const std::vector<ServedStep> taken = settled(steps, 300);
+  const std::vector<ServedStep> taken = reported(steps, 300);
   ASSERT_EQ(taken.size(), 1u);
   EXPECT_EQ(taken[0].step, 0);
   EXPECT_EQ(taken[0].loss, 4);
   EXPECT_EQ(taken[0].duration, ms(200));
   EXPECT_EQ(taken[0].mode, "synchronous");
   EXPECT_EQ(taken[0].applied, Mass{8});
-  EXPECT_TRUE(settled(steps, 400).empty());
+  EXPECT_TRUE(reported(steps, 400).empty());
 }
 
 // They share the time; each has the losses of its own micro-batches.
@@ -79,7 +79,7 @@ TEST_F(ServedStepsTest, SeveralStepsMayEndWithOneReport) {
     steps.add(iteration(1, loss));
   }
   steps.add(committed(3, 24), ms(400));
-  const std::vector<ServedStep> taken = settled(steps, 400);
+  const std::vector<ServedStep> taken = reported(steps, 400);
   ASSERT_EQ(taken.size(), 3u);
   for (int64_t i = 0; i < 3; ++i) {
     const ServedStep& step = taken[static_cast<size_t>(i)];
@@ -95,12 +95,12 @@ TEST_F(ServedStepsTest, AnIterationOfTheNextStepIsNotInThisOne) {
   steps.add(iteration(0, 1));
   steps.add(committed(1, 8), ms(200));
   steps.add(iteration(1, 6));
-  const std::vector<ServedStep> first = settled(steps, 200);
+  const std::vector<ServedStep> first = reported(steps, 200);
   ASSERT_EQ(first.size(), 1u);
   EXPECT_EQ(first[0].loss, 7);
   steps.add(iteration(1, 3));
   steps.add(committed(2, 16), ms(300));
-  const std::vector<ServedStep> second = settled(steps, 300);
+  const std::vector<ServedStep> second = reported(steps, 300);
   ASSERT_EQ(second.size(), 1u);
   EXPECT_EQ(second[0].loss, 2);
 }
@@ -109,9 +109,9 @@ TEST_F(ServedStepsTest, AStepWaitsForTheIterationsThatAreInIt) {
   steps.add(iteration(0, 1));
   steps.add(committed(1, 8), ms(200));
   EXPECT_EQ(steps.done(), 1);
-  EXPECT_TRUE(settled(steps, 200).empty());
+  EXPECT_TRUE(reported(steps, 200).empty());
   steps.add(iteration(1, 2));
-  const std::vector<ServedStep> taken = settled(steps, 300);
+  const std::vector<ServedStep> taken = reported(steps, 300);
   ASSERT_EQ(taken.size(), 1u);
   EXPECT_EQ(taken[0].loss, 1.5);
   EXPECT_EQ(taken[0].duration, ms(100));  // until the commit, not until the loss came
@@ -128,7 +128,7 @@ TEST_F(ServedStepsTest, AStepDoesNotWaitForEver) {
   steps.add(iteration(0, 2));
   steps.add(iteration(1, 4));
   steps.add(committed(2, 16), ms(2000));
-  const std::vector<ServedStep> second = settled(steps, 2000);
+  const std::vector<ServedStep> second = reported(steps, 2000);
   ASSERT_EQ(second.size(), 1u);
   EXPECT_EQ(second[0].loss, 3);
 }
@@ -144,11 +144,11 @@ TEST_F(ServedStepsTest, AStepWithoutAnyLossHasNone) {
 TEST_F(ServedStepsTest, ReplicasMayHaveOtherSpeeds) {
   for (const int32_t replica : {0, 0, 1}) steps.add(iteration(replica, 4));
   steps.add(committed(1, 8), ms(200));
-  EXPECT_EQ(settled(steps, 200).size(), 1u);
+  EXPECT_EQ(reported(steps, 200).size(), 1u);
   for (const int32_t replica : {0, 0, 1}) steps.add(iteration(replica, 2));
   steps.add(committed(2, 16), ms(300));
   steps.add(committed(3, 24), ms(400));
-  const std::vector<ServedStep> taken = settled(steps, 400);
+  const std::vector<ServedStep> taken = reported(steps, 400);
   ASSERT_EQ(taken.size(), 2u);
   EXPECT_EQ(taken[0].loss, 3);
   EXPECT_EQ(taken[1].loss, 2);
@@ -167,7 +167,7 @@ TEST_F(ServedStepsTest, TheLossIsWeightedByMassAndTheAgeByWorks) {
   steps.set_mode("x:1");
   steps.set_epoch(7);
   steps.add(report, ms(200));
-  const std::vector<ServedStep> taken = settled(steps, 200);
+  const std::vector<ServedStep> taken = reported(steps, 200);
   ASSERT_EQ(taken.size(), 1u);
   EXPECT_EQ(taken[0].loss, (1 * 2.0 + 2 * 6.0) / 8);
   EXPECT_EQ(taken[0].age, (3 * 1 + 1 * 3) / 4.0);
@@ -183,14 +183,14 @@ TEST_F(ServedStepsTest, DroppedIterationsAreNoSurplus) {
   CommittedReport report = committed(1, 8);
   report.dropped = {4};
   steps.add(report, ms(200));
-  const std::vector<ServedStep> first = settled(steps, 200);
+  const std::vector<ServedStep> first = reported(steps, 200);
   ASSERT_EQ(first.size(), 1u);
   EXPECT_EQ(first[0].dropped, Mass{4});
   for (const int32_t replica : {0, 1}) steps.add(iteration(replica, 2));
   report = committed(2, 16);
   report.dropped = {4};
   steps.add(report, ms(300));
-  const std::vector<ServedStep> second = settled(steps, 300);
+  const std::vector<ServedStep> second = reported(steps, 300);
   ASSERT_EQ(second.size(), 1u);
   EXPECT_EQ(second[0].loss, 2);
 }
@@ -202,10 +202,10 @@ TEST_F(ServedStepsTest, ARunThatGoesOnCountsFromItsCheckpoint) {
   EXPECT_EQ(later.done(), 2);
   later.add(iteration(0, 1));
   later.add(committed(9, 23), ms(100));
-  EXPECT_TRUE(settled(later, 100).empty());
+  EXPECT_TRUE(reported(later, 100).empty());
   later.add(iteration(0, 1));
   later.add(committed(10, 27), ms(200));
-  const std::vector<ServedStep> taken = settled(later, 200);
+  const std::vector<ServedStep> taken = reported(later, 200);
   ASSERT_EQ(taken.size(), 1u);
   EXPECT_EQ(taken[0].step, 2);
   EXPECT_EQ(taken[0].loss, 1);
@@ -215,9 +215,9 @@ TEST_F(ServedStepsTest, NoStepFollowsTheLastOne) {
   for (int32_t i = 0; i < 14; ++i) steps.add(iteration(i % 2, 1));
   steps.add(committed(7, 56), ms(200));
   EXPECT_EQ(steps.done(), 5);
-  EXPECT_EQ(settled(steps, 200).size(), 5u);
+  EXPECT_EQ(reported(steps, 200).size(), 5u);
   steps.add(committed(8, 64), ms(300));
-  EXPECT_TRUE(settled(steps, 300).empty());
+  EXPECT_TRUE(reported(steps, 300).empty());
 }
 
 }  // namespace
