@@ -132,8 +132,10 @@ class ManifestReader {
     }
   }
   void read_servers(const Json& json, Manifest& manifest) {
-    manifest.servers = {number(json, "version", "servers.version", 0),
-                        number(json, "mass", "servers.mass", 0)};
+    ServedState state;
+    state.version = number(json, "version", "servers.version", 0);
+    state.mass = number(json, "mass", "servers.mass", 0);
+    manifest.servers = state;
   }
   void read_files(const Json& json, Manifest& manifest) {
     bool has_record = false;
