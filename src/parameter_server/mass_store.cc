@@ -229,7 +229,8 @@ Status MassStore::load(const Payload& state) {
   take(std::as_writable_bytes(std::span(head)));
   const Head own = head_of(settings_, range_);
   if (!std::equal(own.begin(), own.begin() + kBefore, head.begin())) {
-    return corrupt(range_, "expected one of this range, optimizer and full mass, found another one");
+    return corrupt(range_,
+                   "expected one of this range, optimizer and full mass, found another one");
   }
   if (head[kSum] != checksum(head, rest)) {
     return corrupt(range_, "its checksum does not fit");

@@ -19,7 +19,6 @@
 namespace tenuto {
 namespace {
 
-using servers::ElementRange;
 using servers::Payload;
 using servers::Record;
 using servers::SavedFile;
@@ -53,7 +52,7 @@ Result<std::vector<std::byte>> read_bytes(const std::vector<std::string>& paths,
 
 }  // namespace
 
-std::string range_file_name(const ElementRange& range) {
+std::string range_file_name(const servers::ElementRange& range) {
   return cat("stage-", range.stage, "-range-", range.begin, "-", range.end, ".state");
 }
 
@@ -62,7 +61,8 @@ std::string unfinished_folder(const std::string& directory, Mass applied, Mass f
   return cat(directory, "/checkpoint-", applied.micros / full.micros, ".tmp");
 }
 
-Result<std::vector<SavedFile>> write_range(const std::string& folder, const ElementRange& range,
+Result<std::vector<SavedFile>> write_range(const std::string& folder,
+                                           const servers::ElementRange& range,
                                            const servers::SavedState& state) {
   std::error_code failure;
   std::filesystem::create_directories(folder, failure);
@@ -89,7 +89,8 @@ std::optional<std::string> path_of(const std::vector<std::string>& paths, const 
   return found == paths.end() ? std::nullopt : std::optional(*found);
 }
 
-Result<Payload> read_range(const std::vector<std::string>& paths, const ElementRange& range) {
+Result<Payload> read_range(const std::vector<std::string>& paths,
+                           const servers::ElementRange& range) {
   auto bytes = read_bytes(paths, range_file_name(range));
   if (!bytes.ok()) return bytes.error();
   return Payload(std::make_shared<const std::vector<std::byte>>(std::move(bytes).value()));

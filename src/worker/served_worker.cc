@@ -33,8 +33,6 @@
 namespace tenuto {
 namespace {
 
-using servers::ElementRange;
-
 constexpr Duration kCloseLimit = std::chrono::seconds(2);
 
 // The worker of the plan of one pipeline that holds the stage.
@@ -215,11 +213,11 @@ class ServedWorker {
     servers::HostSettings host;
     host.process.kind = servers::ProcessKind::Server;
     host.peers.decider = std::move(decider).value();
-    host.peers.make_store = [this, &ranges](const ElementRange& range) {
+    host.peers.make_store = [this, &ranges](const servers::ElementRange& range) {
       return store_of(ranges, range);
     };
     host.chooser = std::move(chooser).value();
-    host.save_state = [this](const ElementRange& range, const servers::SavedState& state) {
+    host.save_state = [this](const servers::ElementRange& range, const servers::SavedState& state) {
       return save(range, state);
     };
     ServerLink link(link_, ranges);
@@ -241,14 +239,14 @@ class ServedWorker {
   // Without a store this process ends as soon as it speaks with the host again, which is before
   // anybody uses the store.
   std::unique_ptr<servers::ParameterStore> store_of(const RangeStart& ranges,
-                                                    const ElementRange& range) {
+                                                    const servers::ElementRange& range) {
     auto made = ranges.make(range);
     if (made.ok()) return std::move(made).value();
     link_.fail(made.error());
     return nullptr;
   }
 
-  Result<std::vector<servers::SavedFile>> save(const ElementRange& range,
+  Result<std::vector<servers::SavedFile>> save(const servers::ElementRange& range,
                                                const servers::SavedState& state) const {
     const std::string& directory = link_.told()->instruction.save_directory;
     if (directory.empty()) return invalid("the coordinator has named no folder for checkpoints");
