@@ -12,6 +12,7 @@ void CommitTally::look(const Record& record) {
   newest_.version = record.committed;
   newest_.applied = record.applied;
   newest_.dropped = record.dropped;
+  newest_.mode = record.mode;
   for (const DecidedUpdate& one : record.updates) {
     const Mass mass = mass_of(one.update);
     newest_.applied = newest_.applied - mass;

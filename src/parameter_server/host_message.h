@@ -120,6 +120,7 @@ struct CommittedReport {
   Mass dropped;       // in offers that were dropped as stale
   double age = 0;     // mean of these works, in gradients (sync/progress.h)
   int64_t works = 0;  // that were decided since the report before
+  SyncMode mode;      // that is in force now
 };
 // A file that a process has written.
 struct SavedFile {

@@ -251,7 +251,7 @@ void members(Form& form, T& report) {
 
 template <class Form, Is<CommittedReport> T>
 void members(Form& form, T& report) {
-  form(report.version, report.applied, report.dropped, report.age, report.works);
+  form(report.version, report.applied, report.dropped, report.age, report.works, report.mode);
 }
 
 template <class Form, Is<SavedFile> T>

@@ -84,6 +84,7 @@ void ServedCoordinator::take_news() {
   if (run_->committed().version > committed_) {
     committed_ = run_->committed().version;
     steps_.set_epoch(epoch());
+    steps_.set_mode(to_text(run_->committed().mode));
     steps_.add(run_->committed(), monotonic_clock().now());
   }
   for (const servers::ModeReport& report : run_->take_modes()) {

@@ -35,7 +35,7 @@ MeasuredIteration measured() {
   return {{2}, {std::chrono::milliseconds(30), std::chrono::milliseconds(7)}, 0.75, 2.5};
 }
 
-CommittedReport committed() { return {{41}, {160}, {3}, 1.25, 17}; }
+CommittedReport committed() { return {{41}, {160}, {3}, 1.25, 17, grace()}; }
 
 SavedReport saved() {
   return {{{0}, 16, 32}, {41}, {160}, {{"stage-0-range-16-32.state", 4096, "abc"}, {}}};
@@ -171,6 +171,7 @@ TEST(HostMessage, NothingIsLeftOutOfWhatIsCommittedAndSaved) {
   EXPECT_EQ(commit.dropped, committed().dropped);
   EXPECT_EQ(commit.age, committed().age);
   EXPECT_EQ(commit.works, committed().works);
+  EXPECT_EQ(commit.mode, committed().mode);
   const auto again = decode_report(encode_report(saved()));
   ASSERT_TRUE(again.ok());
   const auto& state = std::get<SavedReport>(again.value());

@@ -167,8 +167,8 @@ TEST(ServerRun, WhatWasSaidIsTakenOnce) {
   EXPECT_EQ(modes[0].reason, "one is slow");
   EXPECT_TRUE(run.take_modes().empty());
   // The newest committed version counts, in whatever order it is said.
-  ASSERT_TRUE(played.say(kDecider, CommittedReport{{7}, {28}, {1}, 0.5, 6}).ok());
-  ASSERT_TRUE(played.say(0, CommittedReport{{6}, {24}, {1}, 0.25, 3}).ok());
+  ASSERT_TRUE(played.say(kDecider, CommittedReport{{7}, {28}, {1}, 0.5, 6, {}}).ok());
+  ASSERT_TRUE(played.say(0, CommittedReport{{6}, {24}, {1}, 0.25, 3, {}}).ok());
   EXPECT_EQ(run.committed().version, Version{7});
   EXPECT_EQ(run.committed().applied, Mass{28});
   EXPECT_EQ(run.committed().works, 6);
