@@ -1,5 +1,7 @@
 #include "parameter_server/mode_choice.h"
 
+#include <algorithm>
+#include <chrono>
 #include <utility>
 
 #include "base/text.h"
@@ -7,6 +9,13 @@
 #include "sync/formed.h"
 
 namespace tenuto::servers {
+
+namespace {
+
+// From the begin of a run: how long a mode that is not formed yet waits for iterations.
+constexpr Duration kWaitForTimes = std::chrono::seconds(10);
+
+}  // namespace
 
 ModeChoice::ModeChoice(const ModeChoiceSettings& settings, std::unique_ptr<Chooser> chooser)
     : settings_(settings),
@@ -36,6 +45,7 @@ Status ModeChoice::want(const std::optional<SyncMode>& mode) {
     if (!fault.ok()) return fault;
   }
   wanted_ = mode;
+  next_ = Duration{};  // now
   return ok();
 }
 
@@ -48,6 +58,13 @@ std::vector<std::vector<IterationTime>> ModeChoice::samples(Duration now) const 
     all.back().push_back(guess_from(now - begun_.value_or(now), settings_.compute));
   }
   return all;
+}
+
+// A mode that is not formed yet is to have the times of all replicas. One that is lost has none.
+bool ModeChoice::waits_for_times(Duration now) const {
+  if (!wanted_ || is_formed(*wanted_) || now - begun_.value_or(now) >= kWaitForTimes) return false;
+  return std::any_of(samples_.begin(), samples_.end(),
+                     [](const TimeSamples& of) { return of.all().empty(); });
 }
 
 Result<SyncChoice> ModeChoice::choose(const SyncMode& current, Duration now) {
@@ -74,9 +91,9 @@ Result<SyncChoice> ModeChoice::choose(const SyncMode& current, Duration now) {
 Result<std::optional<SyncChoice>> ModeChoice::next(const SyncMode& current, Duration now) {
   if (!begun_) {
     begun_ = now;
-    next_ = now + kDecisionEvery;
+    if (!wanted_) next_ = now + kDecisionEvery;
   }
-  if (now < next_) return std::optional<SyncChoice>();
+  if (now < next_ || waits_for_times(now)) return std::optional<SyncChoice>();
   next_ = now + kDecisionEvery;
   auto choice = choose(current, now);
   if (!choice.ok()) return choice.error();

@@ -1,7 +1,8 @@
 // Which sync mode shall be in force: chosen from measured iterations, or wanted by a person.
 //
 // It lives where the decider lives, and hears of every iteration. Once a second it is asked for a
-// mode. A wanted mode takes the same way as a chosen one, and stays until the wish is withdrawn.
+// mode. A wanted mode takes the same way as a chosen one, but at once, and stays until the wish is
+// withdrawn.
 #pragma once
 
 #include <cstdint>
@@ -38,14 +39,15 @@ class ModeChoice {
   //         above 0
   Status add(const MeasuredIteration& iteration);
 
-  // From the next choice on the run shall have this mode. None = the chooser decides again, and
-  // without one the mode stays.
+  // From now on the run shall have this mode. One that is not formed yet waits until each replica
+  // has ended an iteration, but not for long. None = the chooser decides again, and without one the
+  // mode stays.
   //
   // Errors: check_mode_of_run's
   Status want(const std::optional<SyncMode>& mode);
 
   // The mode to change to, if it is time for a choice and it is another one than `current`. The
-  // first call begins the first second, so it has no answer.
+  // first call begins the first second, so it has no answer unless a mode is wanted.
   //
   // Units:  `now`: on one clock in all calls, never going back
   // Errors: those of Chooser::choose and form
@@ -53,6 +55,7 @@ class ModeChoice {
 
  private:
   std::vector<std::vector<IterationTime>> samples(Duration now) const;
+  bool waits_for_times(Duration now) const;
   Result<SyncChoice> choose(const SyncMode& current, Duration now);
 
   ModeChoiceSettings settings_;

@@ -79,6 +79,7 @@ class ServedCoordinator {
   void make_run();
   void host(ServedPlace& place);
   void begin(Duration now);
+  void form_mode_from_times();
   Status write_steps(Duration time, int64_t limit);
   void store(const SavedVersion& saved);
   bool has_no_replica(Duration now) const;

@@ -8,6 +8,7 @@
 #include "base/clock.h"
 #include "base/text.h"
 #include "control/query.h"
+#include "ir/sync_mode.h"
 #include "ir/text.h"
 #include "parameter_server/job_store.h"
 #include "run/checkpoint.h"
@@ -138,11 +139,20 @@ void ServedCoordinator::begin(Duration now) {
   const Status begun = run_->begin(now);
   if (!begun.ok()) return end(1, begun.error().message);
   has_begun_ = true;
+  form_mode_from_times();
   steps_.begin(now);
   progress_at_ = now;
   pass_commands();
   note("start", cat("all ", places_.all().size(), " workers are connected: step ", steps_.done(),
                     " begins"));
+}
+
+// A mode of the job that leaves groups, parents, shares or a window open begins with equal times of
+// all replicas. It is wanted once more, to be formed from measured ones.
+void ServedCoordinator::form_mode_from_times() {
+  if (job_.sync.mode == "auto") return;
+  const Result<SyncMode> mode = sync_mode_from_text(job_.sync.mode);
+  if (mode.ok() && !is_formed(mode.value())) run_->want(mode.value());
 }
 
 // Writes the steps below `limit` that can be reported at `time`.

@@ -123,12 +123,18 @@ TEST(ModeChoice, AWishTakesTheSameWay) {
   ModeChoice choice(four_replicas(), std::make_unique<ScriptedChooser>(script));
   EXPECT_EQ(next_of(choice, {}, at(0)), "");
   ASSERT_TRUE(choice.want(mode_of("x:2")).ok());
-  EXPECT_EQ(next_of(choice, {}, at(0.5)), "");
-  EXPECT_EQ(next_of(choice, {}, at(1)), "x:2");
+  EXPECT_EQ(next_of(choice, {}, at(0.5)), "x:2") << "a person does not wait for the second";
+  EXPECT_EQ(next_of(choice, mode_of("x:2"), at(0.6)), "");
   EXPECT_EQ(next_of(choice, mode_of("x:2"), at(2)), "");
   EXPECT_EQ(script.asked.size(), 0u) << "nobody has to choose";
   ASSERT_TRUE(choice.want({}).ok());
-  EXPECT_EQ(next_of(choice, mode_of("x:2"), at(3)), "asynchronous");
+  EXPECT_EQ(next_of(choice, mode_of("x:2"), at(2.1)), "asynchronous");
+}
+
+TEST(ModeChoice, AWishFromBeforeTheBeginIsTheFirstAnswer) {
+  ModeChoice choice(four_replicas(), nullptr);
+  ASSERT_TRUE(choice.want(mode_of("x:2")).ok());
+  EXPECT_EQ(next_of(choice, {}, at(7)), "x:2");
 }
 
 TEST(ModeChoice, AWantedModeIsFormedOnce) {
@@ -142,6 +148,29 @@ TEST(ModeChoice, AWantedModeIsFormedOnce) {
   EXPECT_EQ(formed, "groups:0,1/2,3");
   for (int i = 0; i < 24; ++i) ASSERT_TRUE(choice.add(iteration_of(1, 80)).ok());
   EXPECT_EQ(next_of(choice, mode_of(formed), at(2)), "") << "other times make no other groups";
+}
+
+TEST(ModeChoice, AWantedModeWaitsForTheTimesThatItIsFormedFrom) {
+  ModeChoice choice(four_replicas(), nullptr);
+  ASSERT_TRUE(choice.want(mode_of("groups")).ok());
+  EXPECT_EQ(next_of(choice, {}, at(0)), "");
+  for (int32_t replica = 0; replica < 3; ++replica) {
+    ASSERT_TRUE(choice.add(iteration_of(replica, replica < 2 ? 20 : 80)).ok());
+  }
+  EXPECT_EQ(next_of(choice, {}, at(0.5)), "") << "one has not ended an iteration";
+  ASSERT_TRUE(choice.add(iteration_of(3, 80)).ok());
+  EXPECT_EQ(next_of(choice, {}, at(0.6)), "groups:0,1/2,3");
+}
+
+TEST(ModeChoice, AWantedModeDoesNotWaitForAReplicaThatIsLost) {
+  ModeChoice choice(four_replicas(), nullptr);
+  ASSERT_TRUE(choice.want(mode_of("groups")).ok());
+  EXPECT_EQ(next_of(choice, {}, at(0)), "");
+  for (int32_t replica = 0; replica < 3; ++replica) {
+    ASSERT_TRUE(choice.add(iteration_of(replica, 20)).ok());
+  }
+  EXPECT_EQ(next_of(choice, {}, at(9)), "");
+  EXPECT_EQ(next_of(choice, {}, at(11)), "groups:0,1,2/3");
 }
 
 TEST(ModeChoice, WithoutAChooserTheModeStays) {
