@@ -4,6 +4,7 @@
 #include <array>
 #include <cmath>
 #include <cstring>
+#include <limits>
 #include <string>
 #include <utility>
 
@@ -18,7 +19,8 @@ namespace {
 static_assert(sizeof(float) == kElementBytes);
 
 // The head of a state, as words. All but the last two are the same in all states of a store.
-constexpr size_t kBefore = 7, kSum = 8, kWords = 9;
+constexpr size_t kOptimizer = 1, kStage = 4, kBegin = 5, kEnd = 6, kBefore = 7, kSum = 8,
+                 kWords = 9;
 using Head = std::array<uint64_t, kWords>;
 constexpr uint64_t kForm = 0x32'4d'4f'54'55'4e'45'54;  // TENUTOM2, the first bytes
 
@@ -44,6 +46,12 @@ size_t size_of_state(std::span<const float> elements, const StepState& of) {
 // Of the head before its checksum, then of the rest.
 uint64_t checksum(const Head& head, std::span<const std::byte> rest) {
   return crc32c(rest, crc32c(std::as_bytes(std::span(head).first(kSum))));
+}
+
+// Writes the head, with its checksum, in front of the rest of a state.
+void seal(Head head, std::vector<std::byte>& state) {
+  head[kSum] = checksum(head, std::span(state).subspan(sizeof(Head)));
+  std::memcpy(state.data(), head.data(), sizeof(Head));
 }
 
 StepSetting step_of(const MassStoreSettings& of) {
@@ -72,6 +80,89 @@ std::string text_of(const ElementRange& range) {
 Error corrupt(const ElementRange& range, const std::string& what) {
   return {Code::Corrupt, Reach::Call,
           cat("servers: a state for ", text_of(range), ": ", what, ": send it again")};
+}
+
+Error misfit(const ElementRange& range, const std::string& what) {
+  return {Code::Corrupt, Reach::Call, cat("states for ", text_of(range), ": ", what)};
+}
+
+// A state in its parts, which are in the payload.
+struct SplitState {
+  Head head = {};
+  ElementRange range;
+  std::vector<std::span<const std::byte>> rows;  // the parameters, then each moment
+};
+
+// Takes a state of any range apart. `wanted`: the range that it is for, for the sentence. The sizes
+// follow from the head, so its numbers are checked although the checksum fits.
+Result<SplitState> split(const Payload& state, const ElementRange& wanted) {
+  if (size_of(state).count < static_cast<int64_t>(sizeof(Head))) {
+    return misfit(wanted, cat("expected a head of ", sizeof(Head), " bytes in each, found one of ",
+                              size_of(state).count, " bytes"));
+  }
+  SplitState parts;
+  std::memcpy(parts.head.data(), state->data(), sizeof(Head));
+  const auto rest = std::span<const std::byte>(*state).subspan(sizeof(Head));
+  if (parts.head[0] != kForm || parts.head[kSum] != checksum(parts.head, rest)) {
+    return misfit(wanted, "the form or the checksum of one does not fit");
+  }
+  const auto number = [&](size_t word) { return static_cast<int64_t>(parts.head[word]); };
+  const auto is_in = [&](size_t word, int64_t least, int64_t most) {
+    return number(word) >= least && number(word) <= most;
+  };
+  constexpr int64_t kMost = std::numeric_limits<int64_t>::max();
+  const bool has_range = is_in(kStage, 0, std::numeric_limits<int32_t>::max()) &&
+                         is_in(kBegin, 0, kMost) && is_in(kEnd, 1, kMost) &&
+                         number(kBegin) < number(kEnd);
+  if (!has_range || !is_in(kBefore, 0, kMostMassBefore) ||
+      !is_in(kOptimizer, 0, static_cast<int64_t>(TrialOptimizer::AdamW))) {
+    return misfit(wanted, "expected an optimizer, a range and a mass before in each, found others");
+  }
+  parts.range = {{static_cast<int32_t>(number(kStage))}, number(kBegin), number(kEnd)};
+  const size_t row_count = 1 + moment_count(static_cast<TrialOptimizer>(number(kOptimizer)));
+  const auto elements = static_cast<size_t>(parts.range.end - parts.range.begin);
+  const size_t unit = row_count * sizeof(float);
+  if (rest.size() % unit != 0 || rest.size() / unit != elements) {
+    return misfit(wanted, cat("expected ", row_count, " numbers for each of ", text_of(parts.range),
+                              ", found ", rest.size(), " bytes"));
+  }
+  const size_t row_size = elements * sizeof(float);
+  for (size_t r = 0; r < row_count; ++r) {
+    parts.rows.push_back(rest.subspan(r * row_size, row_size));
+  }
+  return parts;
+}
+
+// Whether both are of one run at one version: form, optimizer, full mass, local steps, mass before.
+bool fit_together(const Head& one, const Head& other) {
+  return std::equal(one.begin(), one.begin() + kStage, other.begin()) &&
+         one[kBefore] == other[kBefore];
+}
+
+// Whether the states, in the order of their ranges, have each element of the range once.
+Status check_cover(const std::vector<SplitState>& states, const ElementRange& range) {
+  const auto elements = [](int64_t begin, int64_t end) {
+    return cat("elements ", begin, " to ", end);
+  };
+  int64_t next = range.begin;  // the first element that none of the states so far has
+  for (const SplitState& one : states) {
+    const ElementRange& has = one.range;
+    if (has.stage != range.stage || has.end <= range.begin || has.begin >= range.end) {
+      return misfit(range, cat("found one of ", text_of(has)));
+    }
+    if (!fit_together(one.head, states.front().head)) {
+      return misfit(range,
+                    "expected one optimizer, full mass and mass before in all, found others");
+    }
+    const int64_t begin = std::max(has.begin, range.begin);
+    if (begin > next) return misfit(range, cat(elements(next, begin), " are in none"));
+    if (begin < next) {
+      return misfit(range, cat(elements(begin, std::min(next, has.end)), " are in two"));
+    }
+    next = std::min(has.end, range.end);
+  }
+  if (next == range.end) return ok();
+  return misfit(range, cat(elements(next, range.end), " are in none"));
 }
 
 bool is_length(double number) { return number >= 0 && std::isfinite(number); }
@@ -155,6 +246,50 @@ MassStoreSettings outer_settings(const SyncMode& mode, Mass full) {
   return settings;
 }
 
+Result<Payload> join_states(std::span<const Payload> states, const ElementRange& range) {
+  CHECK(range.begin >= 0 && range.begin < range.end, text_of(range));
+  std::vector<SplitState> parts;
+  for (const Payload& state : states) {
+    auto one = split(state, range);
+    if (!one.ok()) return one.error();
+    parts.push_back(std::move(one).value());
+  }
+  std::sort(parts.begin(), parts.end(), [](const SplitState& one, const SplitState& other) {
+    return one.range.begin < other.range.begin;
+  });
+  if (const Status covered = check_cover(parts, range); !covered.ok()) return covered.error();
+  std::vector<std::byte> all(sizeof(Head));
+  const size_t row_count = parts.front().rows.size();
+  all.reserve(sizeof(Head) + row_count * static_cast<size_t>(size_of(range).count));
+  for (size_t r = 0; r < row_count; ++r) {
+    for (const SplitState& one : parts) {
+      const int64_t begin = std::max(one.range.begin, range.begin);
+      const int64_t end = std::min(one.range.end, range.end);
+      const auto cut =
+          one.rows[r].subspan(static_cast<size_t>((begin - one.range.begin) * kElementBytes),
+                              static_cast<size_t>((end - begin) * kElementBytes));
+      all.insert(all.end(), cut.begin(), cut.end());
+    }
+  }
+  Head head = parts.front().head;
+  head[kBegin] = static_cast<uint64_t>(range.begin);
+  head[kEnd] = static_cast<uint64_t>(range.end);
+  seal(head, all);
+  return Payload(std::make_shared<const std::vector<std::byte>>(std::move(all)));
+}
+
+Result<std::vector<float>> parameters_in(const Payload& state, const ElementRange& range) {
+  const auto parts = split(state, range);
+  if (!parts.ok()) return parts.error();
+  if (parts.value().range != range) {
+    return misfit(range, cat("found one of ", text_of(parts.value().range)));
+  }
+  const std::span<const std::byte> bytes = parts.value().rows.front();
+  std::vector<float> numbers(bytes.size() / sizeof(float));
+  std::memcpy(numbers.data(), bytes.data(), bytes.size());
+  return numbers;
+}
+
 Result<std::unique_ptr<MassStore>> MassStore::make(const MassStoreSettings& settings,
                                                    const ElementRange& range,
                                                    std::vector<float> initial) {
@@ -199,19 +334,17 @@ Payload MassStore::parameters() const {
 Payload MassStore::save() const {
   const StepState& state = step_.state();
   const auto all = std::make_shared<std::vector<std::byte>>(size_of_state(elements_, state));
-  std::span<std::byte> rest(*all);
+  auto rest = std::span<std::byte>(*all).subspan(sizeof(Head));
   const auto put = [&](std::span<const std::byte> from) {
     std::copy(from.begin(), from.end(), rest.begin());
     rest = rest.subspan(from.size());
   };
   Head head = head_of(settings_, range_);
   head[kBefore] = static_cast<uint64_t>(state.before.micros);
-  put(std::as_bytes(std::span(head)));
   put(std::as_bytes(std::span(elements_)));
   put(std::as_bytes(std::span(state.first)));
   put(std::as_bytes(std::span(state.second)));
-  head[kSum] = checksum(head, std::span(*all).subspan(sizeof(Head)));
-  std::memcpy(all->data(), head.data(), sizeof(Head));
+  seal(head, *all);
   return all;
 }
 

@@ -52,6 +52,21 @@ struct MassStoreSettings {
 // Units:    `full`: micro-batches of one iteration of all replicas
 MassStoreSettings outer_settings(const SyncMode& mode, Mass full);
 
+// The state of a range, cut out of the states of other ranges and joined: so a run may go on with
+// other ranges than it had. The bits are those that the store of such a range would have saved. A
+// store that loads it checks that it has the store's optimizer and full mass.
+//
+// Requires: a range with elements
+// Errors:   Corrupt/Call  no state; bytes that save() has not made; states that differ in their
+//           optimizer, full mass or mass before; a state without an element of the range; elements
+//           that no state has, or that two have
+Result<Payload> join_states(std::span<const Payload> states, const ElementRange& range);
+
+// The parameters in a state of the range.
+//
+// Errors: Corrupt/Call  bytes that save() has not made; a state of another range
+Result<std::vector<float>> parameters_in(const Payload& state, const ElementRange& range);
+
 // The parameters of one range, their moments, and the mass that they have taken.
 class MassStore : public ParameterStore {
  public:

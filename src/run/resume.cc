@@ -16,14 +16,13 @@ Status expect_same(const std::string& path, const char* key, const Value& was, c
 Status check_same_servers(const Job& before, const Job& job, const std::string& path) {
   const ParallelSettings& old = before.parallel;
   const ParallelSettings& now = job.parallel;
-  for (const Status& same :
-       {expect_same(path, "sync.servers", before.sync.servers, job.sync.servers),
-        expect_same(path, "parallel.pipelines", old.pipelines, now.pipelines),
-        expect_same(path, "parallel.micros", old.micros, now.micros),
-        expect_same(path, "optimizer.clip", before.optimizer.clip, job.optimizer.clip)}) {
+  for (const Status& same : {expect_same(path, "parallel.pipelines", old.pipelines, now.pipelines),
+                             expect_same(path, "parallel.micros", old.micros, now.micros)}) {
     if (!same.ok()) return same;
   }
-  return ok();
+  const double was = before.optimizer.momentum, is = job.optimizer.momentum;
+  if (job.optimizer.kind != "sgd" || (was > 0) == (is > 0)) return ok();
+  return expect_same(path, "optimizer.momentum", was, is);
 }
 
 }  // namespace

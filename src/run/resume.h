@@ -10,8 +10,9 @@
 namespace tenuto {
 
 // The checkpoint must be of the same model, optimizer and architecture. With server shards also the
-// ranges, the replicas and the mass of a step must be the same, because its files are of ranges and
-// the decider's record counts micro-batches of each replica.
+// replicas and their micro-batches must be the same, because the decider's record counts the
+// micro-batches of each replica, and with SGD whether there is momentum, because the states of the
+// ranges have its moments. The number of servers may be another one.
 //
 // `path`: of the checkpoint, for the sentence
 // Errors: Invalid/Call  another setting, with both values; those of job_from_toml

@@ -89,6 +89,11 @@ std::optional<TrialOptimizer> find_trial_optimizer(std::string_view name) {
 
 double usual_rate(TrialOptimizer optimizer) { return known(optimizer).rate; }
 
+size_t moment_count(TrialOptimizer optimizer) {
+  if (optimizer == TrialOptimizer::Sgd) return 0;
+  return optimizer == TrialOptimizer::AdamW ? 2 : 1;
+}
+
 StepSetting step_setting(const OuterStep& outer) {
   return {TrialOptimizer::Nesterov, outer.rate, outer.momentum, 0};
 }
@@ -104,8 +109,9 @@ struct TrialStep::Factors {
 
 TrialStep::TrialStep(const StepSetting& setting, size_t size)
     : setting_(setting), size_(size), block_(std::min(size, kBlock)) {
-  if (setting.optimizer != TrialOptimizer::Sgd) state_.first.resize(size);
-  if (setting.optimizer == TrialOptimizer::AdamW) state_.second.resize(size);
+  const size_t moments = moment_count(setting.optimizer);
+  if (moments > 0) state_.first.resize(size);
+  if (moments > 1) state_.second.resize(size);
 }
 
 void TrialStep::take(std::span<float> parameters, std::span<const float> sum, Mass mass,

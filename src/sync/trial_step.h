@@ -2,6 +2,7 @@
 // Server shards have the same one (parameter_server/mass_store.h).
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <limits>
 #include <optional>
@@ -26,6 +27,8 @@ std::optional<TrialOptimizer> find_trial_optimizer(std::string_view name);
 // The learning rate of a synchronous update for the network of trials. Plain SGD and momentum have
 // those of the reference experiment (docs/sync-modes.md).
 double usual_rate(TrialOptimizer optimizer);
+// How many moments it has for each parameter: 0 to 2.
+size_t moment_count(TrialOptimizer optimizer);
 
 // How the rate changes with the mass of the updates before: the rule of a job's steps
 // (learning_rate() in world/parameters.h), where the step is this mass / the full mass. The default

@@ -1,6 +1,7 @@
 #include "worker/range_files.h"
 
 #include <algorithm>
+#include <charconv>
 #include <cstddef>
 #include <filesystem>
 #include <memory>
@@ -13,12 +14,14 @@
 #include "base/check.h"
 #include "base/file.h"
 #include "base/text.h"
+#include "parameter_server/mass_store.h"
 #include "parameter_server/message_bytes.h"
 #include "protocol/saved_shard.h"
 
 namespace tenuto {
 namespace {
 
+using servers::ElementRange;
 using servers::Payload;
 using servers::Record;
 using servers::SavedFile;
@@ -37,17 +40,39 @@ Status write_one(const std::string& folder, const std::string& name,
   return ok();
 }
 
-Result<std::vector<std::byte>> read_bytes(const std::vector<std::string>& paths,
-                                          const std::string& file) {
-  const std::optional<std::string> path = path_of(paths, file);
-  if (!path) return corrupt(cat("the checkpoint has no file ", file, ": expected one"));
-  const auto opened = InputFile::open(*path);
+Result<std::vector<std::byte>> read_bytes(const std::string& path) {
+  const auto opened = InputFile::open(path);
   if (!opened.ok()) return opened.error();
   std::vector<std::byte> bytes(static_cast<size_t>(opened.value().size()));
   const auto count = opened.value().read(0, bytes);
   if (!count.ok()) return count.error();
   if (count.value() == bytes.size()) return bytes;
-  return corrupt(cat(*path, ": expected ", bytes.size(), " bytes, found ", count.value()));
+  return corrupt(cat(path, ": expected ", bytes.size(), " bytes, found ", count.value()));
+}
+
+Result<Payload> read_state(const std::string& path) {
+  auto bytes = read_bytes(path);
+  if (!bytes.ok()) return bytes.error();
+  return Payload(std::make_shared<const std::vector<std::byte>>(std::move(bytes).value()));
+}
+
+// The range that the file's name says; none = another file.
+std::optional<ElementRange> range_in(const std::string& path) {
+  const std::string name = std::filesystem::path(path).filename().string();
+  std::string_view rest = name;
+  const auto number = [&rest](std::string_view before, auto& value) {
+    if (!rest.starts_with(before)) return false;
+    rest.remove_prefix(before.size());
+    const auto read = std::from_chars(rest.data(), rest.data() + rest.size(), value);
+    rest.remove_prefix(static_cast<size_t>(read.ptr - rest.data()));
+    return read.ec == std::errc();
+  };
+  ElementRange range;
+  const bool is_range = number("stage-", range.stage.value) && number("-range-", range.begin) &&
+                        number("-", range.end);
+  if (!is_range || range.begin < 0 || range.end <= range.begin) return std::nullopt;
+  // A name that write_range gives, so that no other file is taken for one of a range.
+  return range_file_name(range) == name ? std::optional(range) : std::nullopt;
 }
 
 }  // namespace
@@ -89,15 +114,45 @@ std::optional<std::string> path_of(const std::vector<std::string>& paths, const 
   return found == paths.end() ? std::nullopt : std::optional(*found);
 }
 
-Result<Payload> read_range(const std::vector<std::string>& paths,
-                           const servers::ElementRange& range) {
-  auto bytes = read_bytes(paths, range_file_name(range));
-  if (!bytes.ok()) return bytes.error();
-  return Payload(std::make_shared<const std::vector<std::byte>>(std::move(bytes).value()));
+Result<Payload> read_range(const std::vector<std::string>& paths, const ElementRange& range) {
+  const std::string file = range_file_name(range);
+  if (const auto path = path_of(paths, file)) return read_state(*path);
+  std::vector<Payload> states;
+  for (const std::string& path : paths) {
+    const std::optional<ElementRange> has = range_in(path);
+    const bool is_part =
+        has && has->stage == range.stage && has->begin < range.end && range.begin < has->end;
+    if (!is_part) continue;
+    auto state = read_state(path);
+    if (!state.ok()) return state.error();
+    states.push_back(std::move(state).value());
+  }
+  if (states.empty()) {
+    return corrupt(cat("the checkpoint has no file ", file, " and none with a part of it"));
+  }
+  auto joined = servers::join_states(states, range);
+  if (!joined.ok()) return corrupt(cat("the checkpoint's ", joined.error().message));
+  return joined;
+}
+
+Result<std::vector<float>> read_parameters(const std::vector<std::string>& paths, StageId stage) {
+  ElementRange all{stage, 0, 0};
+  for (const std::string& path : paths) {
+    const std::optional<ElementRange> has = range_in(path);
+    if (has && has->stage == stage) all.end = std::max(all.end, has->end);
+  }
+  if (all.end == 0) return corrupt(cat("the checkpoint has no parameters of stage ", stage));
+  const auto state = read_range(paths, all);
+  if (!state.ok()) return state.error();
+  auto parameters = servers::parameters_in(state.value(), all);
+  if (!parameters.ok()) return corrupt(cat("the checkpoint's ", parameters.error().message));
+  return parameters;
 }
 
 Result<Record> read_record(const std::vector<std::string>& paths) {
-  const auto bytes = read_bytes(paths, kRecordFile);
+  const auto path = path_of(paths, kRecordFile);
+  if (!path) return corrupt(cat("the checkpoint has no file ", kRecordFile, ": expected one"));
+  const auto bytes = read_bytes(*path);
   if (!bytes.ok()) return bytes.error();
   const auto message = servers::decode(bytes.value(), {});
   if (!message.ok()) {

@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "base/id.h"
 #include "base/result.h"
 #include "ir/mass.h"
 #include "parameter_server/host_message.h"
@@ -37,11 +38,18 @@ Result<std::vector<servers::SavedFile>> write_range(const std::string& folder,
 // The path, among those of a checkpoint, of this file; none = it is not among them.
 std::optional<std::string> path_of(const std::vector<std::string>& paths, const std::string& file);
 
-// The state of a range, as its keeper has written it: what ParameterStore::load takes.
+// The state of a range: what ParameterStore::load takes. It is as its keeper has written it, or put
+// together from the files of other ranges, if the checkpoint is of another number of servers.
 //
-// Errors: Corrupt/Job  the checkpoint has no such file; it has become shorter; those of InputFile
+// Errors: Corrupt/Job  elements that no file has, or that two have; files that do not fit together;
+//         a file that has become shorter; those of InputFile
 Result<servers::Payload> read_range(const std::vector<std::string>& paths,
                                     const servers::ElementRange& range);
+
+// All parameters of a stage, in the layout of GivenParameters.
+//
+// Errors: those of read_range; Corrupt/Job  the checkpoint has no parameters of this stage
+Result<std::vector<float>> read_parameters(const std::vector<std::string>& paths, StageId stage);
 
 // The record, as it was written.
 //

@@ -280,6 +280,52 @@ class Resumed(Served):
         self.assertIn(f"all {steps + 10} steps of this run are done",
                       self.train("--resume", f"--job.steps={steps + 10}").errors)
 
+    @busy_case
+    def test_with_another_number_of_servers(self):
+        self.need_torch()
+        constant = "--optimizer.schedule=constant"
+        expected = self.losses(self.train(constant, name="uninterrupted"))
+        for steps, servers in ((10, 2), (20, 1), (30, 3)):
+            more = ["--resume"] if steps > 10 else []
+            run = self.train(constant, *more, f"--job.steps={steps}", f"--sync.servers={servers}")
+            self.assert_steps(run, steps)
+            self.assertEqual(run.checkpoints()[-1], steps)
+            self.assert_ranges(run, servers)
+        for begin in (0, 10, 20):
+            losses = [(line["step"], line["loss"]) for line in run.metrics()[begin:begin + 10]]
+            known = [(step, loss) for step, loss in losses if loss is not None and expected[step]]
+            self.assertGreaterEqual(len(known), 5, losses)
+            for step, loss in known:
+                self.assertAlmostEqual(loss, expected[step], delta=1e-4 * expected[step],
+                                       msg=f"step {step}")
+
+    @another_case
+    def test_with_clipping(self):
+        self.need_torch()
+        run = self.train("--job.steps=10")
+        self.assert_ranges(run, SERVERS)
+        # Clipping needs one range, whose keeper knows the norm.
+        run = self.train("--resume", "--job.steps=20", "--optimizer.clip=0.5")
+        self.assert_steps(run, 20)
+        self.assert_ranges(run, 1)
+        self.refuse_other_settings(run)
+
+    def assert_ranges(self, run, ranges):
+        folder = run.folder / f"checkpoint-{run.checkpoints()[-1]}"
+        files = json.loads((folder / "manifest.json").read_text())["files"]
+        self.assertEqual(sum(bool(STATE.fullmatch(file["name"])) for file in files), ranges)
+
+    def refuse_other_settings(self, run):
+        """What the decider's record counts by is refused before the run begins."""
+        for key, was, now in (("parallel.pipelines", REPLICAS, 3), ("parallel.micros", MICROS, 1)):
+            with self.subTest(key):
+                steps = len(run.metrics())
+                refused = self.train("--resume", f"--{key}={now}", f"--job.steps={steps + 5}",
+                                     expected=2)
+                self.assertEqual(refused.errors.count("\n"), 1, refused.errors)
+                self.assertIn(f"{key} = {was}, the job says {now}", refused.errors)
+                self.assertEqual(len(run.metrics()), steps)
+
     @another_case
     def test_a_checkpoint_on_demand(self):
         run = self.start_endless()

@@ -4,6 +4,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstring>
 
 #include "base/checksum.h"
@@ -51,6 +52,17 @@ std::vector<float> numbers_in(const Payload& payload) {
   std::vector<float> numbers(payload->size() / sizeof(float));
   std::memcpy(numbers.data(), payload->data(), payload->size());
   return numbers;
+}
+
+// A head of 24 words, with the mass before in the last but one and the checksum in the last.
+constexpr size_t kHead = 72, kBefore = 56, kSum = 64;
+
+std::vector<std::byte> with_mass_before(std::vector<std::byte> state, int64_t mass) {
+  std::memcpy(state.data() + kBefore, &mass, sizeof(mass));
+  const std::span<const std::byte> all(state);
+  const uint64_t sum = crc32c(all.subspan(kHead), crc32c(all.first(kSum)));
+  std::memcpy(state.data() + kSum, &sum, sizeof(sum));
+  return state;
 }
 
 // An update with the gradients of the whole model.
@@ -180,6 +192,115 @@ TEST(MassStore, RangesTogetherAreTheWhole) {
   }
 }
 
+// Elements at which 0 to `size` is cut into ranges, both ends included.
+std::vector<int64_t> random_cuts(Random& random, int64_t size) {
+  std::vector<int64_t> cuts = {0, size};
+  for (int64_t left = random.below(6); left > 0; --left) {
+    cuts.push_back(1 + random.below(size - 1));
+  }
+  std::sort(cuts.begin(), cuts.end());
+  cuts.erase(std::unique(cuts.begin(), cuts.end()), cuts.end());
+  return cuts;
+}
+
+std::vector<ElementRange> ranges_between(const std::vector<int64_t>& cuts) {
+  std::vector<ElementRange> ranges;
+  for (size_t i = 1; i < cuts.size(); ++i) ranges.push_back(range_of(cuts[i - 1], cuts[i]));
+  return ranges;
+}
+
+// However a model was cut, its states give those of any other ranges, and these go on from them.
+TEST(MassStore, StatesOfOtherRangesAreJoined) {
+  constexpr int64_t kSize = 3000;
+  for (const TrialOptimizer optimizer : kAll) {
+    for (uint64_t seed = 0; seed < 6; ++seed) {
+      Random random(seed);
+      const MassStoreSettings settings = settings_of(optimizer);
+      const std::vector<float> model = random_vector(random, kSize);
+      std::vector<Step> steps;
+      for (int i = 0; i < 3; ++i) steps.push_back(random_step(random, kSize));
+      const auto stepped = [&](const ElementRange& range) {
+        auto store = store_of(settings, range, model);
+        for (const Step& step : steps) step.apply_to(*store, range);
+        return store;
+      };
+      std::vector<Payload> states;
+      for (const ElementRange& range : ranges_between(random_cuts(random, kSize))) {
+        states.push_back(stepped(range)->save());
+      }
+      std::reverse(states.begin(), states.end());  // their order does not matter
+      const auto whole = join_states(states, range_of(0, kSize));
+      ASSERT_TRUE(whole.ok()) << whole.error().message;
+      ASSERT_EQ(*whole.value(), *stepped(range_of(0, kSize))->save()) << to_text(optimizer);
+      for (const ElementRange& range : ranges_between(random_cuts(random, kSize))) {
+        const auto cut = join_states(std::vector<Payload>{whole.value()}, range);
+        ASSERT_TRUE(cut.ok()) << cut.error().message;
+        const auto same = stepped(range);
+        ASSERT_EQ(*cut.value(), *same->save()) << to_text(optimizer);
+        const auto parameters = parameters_in(cut.value(), range);
+        ASSERT_TRUE(parameters.ok()) << parameters.error().message;
+        EXPECT_EQ(parameters.value(), numbers_in(same->parameters()));
+        EXPECT_TRUE(store_of(settings, range, model)->load(cut.value()).ok());
+      }
+    }
+  }
+}
+
+TEST(MassStore, StatesThatDoNotFitTogetherAreRefused) {
+  const std::vector<float> model(20, 1.0f);
+  const MassStoreSettings settings = settings_of(TrialOptimizer::Momentum);
+  const auto state = [&](int64_t begin, int64_t end) {
+    return store_of(settings, range_of(begin, end), model)->save();
+  };
+  const auto refusal = [](const std::vector<Payload>& states) {
+    const auto joined = join_states(states, range_of(2, 18));
+    if (joined.ok()) return std::string();
+    EXPECT_EQ(joined.error().code, Code::Corrupt);
+    return joined.error().message;
+  };
+  const std::string of = "states for elements 2 to 18 of stage 0: ";
+  EXPECT_EQ(refusal({state(0, 5), state(5, 20)}), "");
+  EXPECT_EQ(refusal({}), of + "elements 2 to 18 are in none");
+  EXPECT_EQ(refusal({state(0, 5), state(7, 20)}), of + "elements 5 to 7 are in none");
+  EXPECT_EQ(refusal({state(0, 5), state(5, 15)}), of + "elements 15 to 18 are in none");
+  EXPECT_EQ(refusal({state(0, 6), state(5, 20)}), of + "elements 5 to 6 are in two");
+  EXPECT_EQ(refusal({state(0, 20), state(18, 20)}),
+            of + "found one of elements 18 to 20 of stage 0");
+  const std::string others =
+      of + "expected one optimizer, full mass and mass before in all, found others";
+  MassStoreSettings other = settings;
+  other.full.micros += 1;
+  EXPECT_EQ(refusal({state(0, 5), store_of(other, range_of(5, 20), model)->save()}), others);
+  other = settings_of(TrialOptimizer::Nesterov);
+  EXPECT_EQ(refusal({state(0, 5), store_of(other, range_of(5, 20), model)->save()}), others);
+  const auto later =
+      std::make_shared<std::vector<std::byte>>(with_mass_before(*state(5, 20), kMostMassBefore));
+  EXPECT_EQ(refusal({state(0, 5), later}), others);
+  EXPECT_FALSE(parameters_in(state(0, 5), range_of(0, 6)).ok());
+}
+
+// Whatever byte of a state is changed or missing, it is refused.
+TEST(MassStore, DamagedStatesAreNotJoined) {
+  Random random(17);
+  const ElementRange range = range_of(0, 5);
+  const auto store = store_of(settings_of(TrialOptimizer::AdamW), range, random_vector(random, 5));
+  const std::vector<std::byte> state = *store->save();
+  const auto joins = [&](const std::vector<std::byte>& bytes) {
+    const Payload payload = std::make_shared<const std::vector<std::byte>>(bytes);
+    return join_states(std::vector<Payload>{payload}, range).ok();
+  };
+  EXPECT_TRUE(joins(state));
+  EXPECT_FALSE(join_states(std::vector<Payload>{nullptr}, range).ok());
+  EXPECT_FALSE(joins(with_mass_before(state, -1)));
+  EXPECT_FALSE(joins(with_mass_before(state, kMostMassBefore + 1)));
+  for (size_t i = 0; i < state.size(); ++i) {
+    EXPECT_FALSE(joins({state.begin(), state.begin() + static_cast<ptrdiff_t>(i)})) << i;
+    std::vector<std::byte> changed = state;
+    changed[i] ^= static_cast<std::byte>(1 + random.below(255));
+    EXPECT_FALSE(joins(changed)) << i;
+  }
+}
+
 // The store of a whole model clips as a trial does.
 TEST(MassStore, AWholeModelIsClipped) {
   constexpr size_t kSize = 5000;
@@ -229,17 +350,6 @@ TEST(MassStore, ChangesOfLocalStepsAreTakenByTheOuterStep) {
     trial.take(model, sum, {12}, {24});
     ASSERT_EQ(numbers_in(store->parameters()), model);
   }
-}
-
-// A head of 24 words, with the mass before in the last but one and the checksum in the last.
-constexpr size_t kHead = 72, kBefore = 56, kSum = 64;
-
-std::vector<std::byte> with_mass_before(std::vector<std::byte> state, int64_t mass) {
-  std::memcpy(state.data() + kBefore, &mass, sizeof(mass));
-  const std::span<const std::byte> all(state);
-  const uint64_t sum = crc32c(all.subspan(kHead), crc32c(all.first(kSum)));
-  std::memcpy(state.data() + kSum, &sum, sizeof(sum));
-  return state;
 }
 
 TEST(MassStore, CorruptStatesAreRefused) {

@@ -57,23 +57,44 @@ TEST(Resume, AnotherModelIsRefused) {
   EXPECT_NE(refusal(wide, manifest_of(plain)).find("model.width"), std::string::npos);
 }
 
-// The ranges, the replicas and the mass of a step stay.
-TEST(Resume, ServerShardsStayAsTheyWere) {
+// The replicas, the mass of a step and the moments stay; the ranges need not.
+TEST(Resume, RunsWithServerShardsKeepTheirReplicas) {
   const Manifest manifest = manifest_of(with_servers());
   const auto refused = [&](const std::function<void(Job&)>& change) {
     Job job = with_servers();
     change(job);
     return refusal(job, manifest);
   };
-  const auto names = [](const std::string& sentence, const char* key) {
-    return sentence.find(key) != std::string::npos;
+  const auto sentence = [](const std::string& key, const std::string& was, const std::string& is) {
+    return "checkpoint-3 was made with " + key + " = " + was + ", the job says " + is +
+           ": resume the run with the same value";
   };
-  EXPECT_TRUE(names(refused([](Job& job) { job.sync.servers = 1; }), "sync.servers"));
-  EXPECT_TRUE(names(refused([](Job& job) { job.parallel.pipelines = 3; }), "parallel.pipelines"));
-  EXPECT_TRUE(names(refused([](Job& job) { job.parallel.micros = 2; }), "parallel.micros"));
-  EXPECT_TRUE(names(refused([](Job& job) { job.optimizer.clip = 2; }), "optimizer.clip"));
-  // The mode may change with each run.
-  EXPECT_EQ(refused([](Job& job) { job.sync.mode = "asynchronous"; }), "");
+  const Job job = with_servers();
+  EXPECT_EQ(refused([](Job& of) { of.parallel.pipelines = 3; }),
+            sentence("parallel.pipelines", "2", "3"));
+  EXPECT_EQ(refused([](Job& of) { of.parallel.micros += 1; }),
+            sentence("parallel.micros", std::to_string(job.parallel.micros),
+                     std::to_string(job.parallel.micros + 1)));
+  // The mode, the number of servers and clipping may change with each run.
+  EXPECT_EQ(refused([](Job& of) { of.sync.mode = "asynchronous"; }), "");
+  EXPECT_EQ(refused([](Job& of) { of.sync.servers = 1; }), "");
+  EXPECT_EQ(refused([](Job& of) { of.optimizer.clip = 2; }), "");
+}
+
+// With momentum the states of the ranges have a moment, and without it none.
+TEST(Resume, ServerShardsKeepOrLackMomentum) {
+  Job with = with_servers();
+  with.optimizer.kind = "sgd";
+  with.optimizer.momentum = 0.5;
+  Job more = with, without = with;
+  more.optimizer.momentum = 0.75;
+  without.optimizer.momentum = 0;
+  EXPECT_EQ(refusal(more, manifest_of(with)), "");
+  EXPECT_EQ(refusal(without, manifest_of(without)), "");
+  EXPECT_EQ(refusal(without, manifest_of(with)),
+            "checkpoint-3 was made with optimizer.momentum = 0.5, the job says 0: resume the run "
+            "with the same value");
+  EXPECT_NE(refusal(with, manifest_of(without)), "");
 }
 
 }  // namespace

@@ -147,6 +147,54 @@ TEST_F(ServerStartTest, RangesGoOnFromTheirFiles) {
   EXPECT_FALSE(ranges.make(kSecond).ok());
 }
 
+// The checkpoint of two servers is that of one and of three as well.
+TEST_F(ServerStartTest, RangesGoOnFromFilesOfOtherRanges) {
+  std::vector<std::string> paths;
+  for (const ElementRange& range : {kFirst, kSecond}) {
+    servers::SavedState state;
+    state.state = made(RangeStart(served_job(), small_model(), {}), range)->save();
+    for (const std::string& path : write(range, state)) paths.push_back(path);
+  }
+  std::vector<StageParameters> other = small_model();
+  for (float& value : other.front().initial) value = -1;
+  const std::vector<float> all = small_model().front().initial;
+  const RangeStart ranges(served_job(), other, paths);
+  for (const ElementRange& range :
+       {ElementRange{{0}, 0, 24}, ElementRange{{0}, 8, 17}, ElementRange{{0}, 17, 24}}) {
+    EXPECT_EQ(values_of(*made(ranges, range)),
+              std::vector<float>(all.begin() + range.begin, all.begin() + range.end));
+  }
+  EXPECT_FALSE(ranges.make({{0}, 8, 25}).ok()) << "one element more than there are";
+  const auto parameters = read_parameters(paths, {0});
+  ASSERT_TRUE(parameters.ok()) << parameters.error().message;
+  EXPECT_EQ(parameters.value(), all);
+  EXPECT_FALSE(read_parameters(paths, {1}).ok());
+  // Not all optimizers have the same states.
+  Job job = served_job();
+  job.optimizer.kind = "sgd";
+  EXPECT_FALSE(RangeStart(job, other, paths).make({{0}, 0, 24}).ok());
+}
+
+TEST_F(ServerStartTest, FilesWithAGapOrAnOverlapAreRefused) {
+  const auto file_of = [&](const ElementRange& range) {
+    servers::SavedState state;
+    state.state = made(RangeStart(served_job(), small_model(), {}), range)->save();
+    return write(range, state).front();
+  };
+  const auto refusal = [](const std::vector<std::string>& paths) {
+    const auto state = read_range(paths, {{0}, 0, 24});
+    return state.ok() ? std::string() : state.error().message;
+  };
+  const std::string first = file_of(kFirst), second = file_of(kSecond);
+  const std::string late = file_of({{0}, 18, 24}), early = file_of({{0}, 12, 24});
+  const std::string of = "the checkpoint's states for elements 0 to 24 of stage 0: ";
+  EXPECT_EQ(refusal({second, "record.state", first}), "");
+  EXPECT_EQ(refusal({first, late}), of + "elements 16 to 18 are in none");
+  EXPECT_EQ(refusal({first, early}), of + "elements 12 to 16 are in two");
+  // A name that only looks like that of a range is another file.
+  EXPECT_EQ(refusal({first, "stage-0-range-016-24.state"}), of + "elements 16 to 24 are in none");
+}
+
 TEST_F(ServerStartTest, ADeciderBeginsWithTheModeOfTheJob) {
   Job job = served_job();
   job.checkpoint_every = 5;
