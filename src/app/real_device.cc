@@ -6,6 +6,7 @@
 
 #include "base/text.h"
 #include "run/checkpoint.h"
+#include "worker/range_files.h"
 #include "world/load.h"
 
 namespace tenuto {
@@ -53,22 +54,27 @@ Status print_sample(const SampleRequest& request) {
                        job.value().model.kind, "\", device.kind = \"", job.value().device.kind,
                        "\"): there is nothing to sample"));
   }
-  if (manifest.value().servers) {
-    return invalid(cat(path,
-                       " is of a run with server shards (sync.architecture = \"servers\"), "
-                       "and this version writes no text from such a checkpoint"));
-  }
   std::vector<std::string> shards;
   for (const SavedShard& file : manifest.value().files) {
     shards.push_back(cat(path, "/", file.file));
   }
 #if TENUTO_TORCH
+  std::vector<float> parameters;
+  if (manifest.value().servers) {
+    // With server shards a replica has one stage, which is the whole model.
+    auto read = read_parameters(shards, {0});
+    if (!read.ok()) return read.error();
+    parameters = std::move(read).value();
+  }
   const std::string& prompt = request.sampling.prompt;
   if (prompt != "\n") std::fwrite(prompt.data(), 1, prompt.size(), stdout);
-  return sample(job.value(), shards, request.sampling, [](const std::string& text) {
+  const auto write = [](const std::string& text) {
     std::fwrite(text.data(), 1, text.size(), stdout);
     std::fflush(stdout);
-  });
+  };
+  return parameters.empty()
+             ? sample(job.value(), shards, request.sampling, write)
+             : sample_from_parameters(job.value(), parameters, request.sampling, write);
 #else
   return no_torch("tenuto sample");
 #endif

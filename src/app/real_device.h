@@ -23,7 +23,7 @@ struct SampleRequest {
 
 // Prints text from the model of a run on stdout.
 //
-// Errors: as find_checkpoint and the engine say; Invalid/Call without torch
+// Errors: as find_checkpoint, read_parameters and the engine say; Invalid/Call without torch
 Status print_sample(const SampleRequest& request);
 
 // Version of torch and the devices it can use; a sentence when this build has none.

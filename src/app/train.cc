@@ -349,7 +349,7 @@ void say_ending(const TrainOptions& options, const Job& job, const RunDirectory&
   print_figures(figures, job);
   if (ending.exit_code == 0 && checkpoint) {
     std::printf("checkpoint       %s\n", checkpoint_path(run.path(), *checkpoint).c_str());
-    if (job.model.kind == "gpt" && job.device.kind != "paced" && !job.has_servers()) {
+    if (job.model.kind == "gpt" && job.device.kind != "paced") {
       std::printf("print text from it with: tenuto sample %s\n", run.path().c_str());
     }
   }

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -71,5 +72,13 @@ struct Sampling {
 // Continues a prompt with the model whose shards are in `shards`; `write` is called with each byte.
 Status sample(const Job& job, const std::vector<std::string>& shards, const Sampling& sampling,
               const std::function<void(const std::string&)>& write);
+
+// The same for a model that servers have kept.
+//
+// Shapes: `parameters` are those of the whole model as one stage, in the layout of GivenParameters
+// Errors: as above; Invalid/Job  another number of elements
+Status sample_from_parameters(const Job& job, std::span<const float> parameters,
+                              const Sampling& sampling,
+                              const std::function<void(const std::string&)>& write);
 
 }  // namespace tenuto

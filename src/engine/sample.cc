@@ -49,10 +49,9 @@ void generate(const StageModule& module, size_t window, at::Device place, const 
   }
 }
 
-}  // namespace
-
-Status sample(const Job& job, const std::vector<std::string>& shards, const Sampling& sampling,
-              const std::function<void(const std::string&)>& write) {
+// `fill`: sets the values of the whole model's weights.
+Status sample_with(const Job& job, const std::function<Status(Weights&)>& fill,
+                   const Sampling& sampling, const std::function<void(const std::string&)>& write) {
   const ModelKind& kind = model_kind(job.model);
   if (!kind.text) {
     return invalid(cat("model.kind = \"", job.model.kind, "\" writes no text: only gpt does"));
@@ -65,7 +64,7 @@ Status sample(const Job& job, const std::vector<std::string>& shards, const Samp
     const at::Device place = device.value().place();
     const auto module = kind.make(job, {}, {0, cut_layers(job.model), {}});
     Weights weights(job, module->parameters(), place);
-    if (Status loaded = weights.load_values(shards); !loaded.ok()) return loaded;
+    if (Status filled = fill(weights); !filled.ok()) return filled;
     module->bind(weights);
     generate(*module, static_cast<size_t>(job.model.sequence), place, sampling, write);
     return ok();
@@ -73,6 +72,29 @@ Status sample(const Job& job, const std::vector<std::string>& shards, const Samp
     const std::string text = exception.what();
     return Error{Code::Invalid, Reach::Job, cat("torch: ", text.substr(0, text.find('\n')))};
   }
+}
+
+}  // namespace
+
+Status sample(const Job& job, const std::vector<std::string>& shards, const Sampling& sampling,
+              const std::function<void(const std::string&)>& write) {
+  const auto fill = [&](Weights& weights) { return weights.load_values(shards); };
+  return sample_with(job, fill, sampling, write);
+}
+
+Status sample_from_parameters(const Job& job, std::span<const float> parameters,
+                              const Sampling& sampling,
+                              const std::function<void(const std::string&)>& write) {
+  const auto fill = [&](Weights& weights) -> Status {
+    if (std::ssize(parameters) != weights.count()) {
+      return Error{Code::Invalid, Reach::Job,
+                   cat("the model has ", weights.count(), " elements, unused ones included, and ",
+                       "was given ", parameters.size(), ": they are of another model")};
+    }
+    weights.set_values(parameters);
+    return ok();
+  };
+  return sample_with(job, fill, sampling, write);
 }
 
 std::string engine_description() {

@@ -300,20 +300,30 @@ class Resumed(Served):
                                        msg=f"step {step}")
 
     @another_case
-    def test_with_clipping(self):
+    def test_with_clipping_and_its_text(self):
         self.need_torch()
         run = self.train("--job.steps=10")
         self.assert_ranges(run, SERVERS)
+        self.assert_text(run)
         # Clipping needs one range, whose keeper knows the norm.
         run = self.train("--resume", "--job.steps=20", "--optimizer.clip=0.5")
         self.assert_steps(run, 20)
         self.assert_ranges(run, 1)
+        self.assert_text(run)
         self.refuse_other_settings(run)
 
     def assert_ranges(self, run, ranges):
         folder = run.folder / f"checkpoint-{run.checkpoints()[-1]}"
         files = json.loads((folder / "manifest.json").read_text())["files"]
         self.assertEqual(sum(bool(STATE.fullmatch(file["name"])) for file in files), ranges)
+
+    def assert_text(self, run):
+        words = ("--prompt", "7 and ", "--bytes", "40", "--temperature", "0")
+        printed = self.ask("sample", run, *words)
+        self.assertEqual(printed.returncode, 0, printed.stderr)
+        self.assertEqual(len(printed.stdout), len("7 and ") + 40 + 1, printed.stdout)
+        self.assertTrue(printed.stdout.startswith("7 and "), printed.stdout)
+        self.assertIn("tenuto sample", run.output)
 
     def refuse_other_settings(self, run):
         """What the decider's record counts by is refused before the run begins."""

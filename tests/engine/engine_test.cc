@@ -10,6 +10,7 @@
 #include "base/safetensors.h"
 #include "base/text.h"
 #include "engine/driver.h"
+#include "engine/flat_state.h"
 #include "engine/toy_job.h"
 
 namespace tenuto {
@@ -376,6 +377,16 @@ TEST_F(EngineTest, SamplesTheSameFromAnyPartition) {
   EXPECT_EQ(likely, sampled(3, 0, 2));
   EXPECT_EQ(hot, sampled(3, 1, 1));
   EXPECT_NE(hot, sampled(1, 1, 2));
+  Driver driver(job(1));
+  for (int64_t step = 0; step < 3; ++step) driver.run(step);
+  std::vector<float> values = values_of(driver.engine(0), {0});
+  std::string given;
+  const auto add = [&given](const std::string& more) { given += more; };
+  const Status done = sample_from_parameters(job(1), values, {"1 plus", 40, 0, 1}, add);
+  EXPECT_TRUE(done.ok()) << done.error().message;
+  EXPECT_EQ(given, likely);
+  values.pop_back();
+  EXPECT_FALSE(sample_from_parameters(job(1), values, {"", 1, 1, 1}, add).ok());
   Job classifier = job(1);
   classifier.model.kind = "mlp";
   EXPECT_FALSE(sample(classifier, {}, {"", 1, 1, 1}, [](const std::string&) {}).ok());
