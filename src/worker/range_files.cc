@@ -57,7 +57,7 @@ Result<Payload> read_state(const std::string& path) {
 }
 
 // The range that the file's name says; none = another file.
-std::optional<ElementRange> range_in(const std::string& path) {
+std::optional<servers::ElementRange> range_in(const std::string& path) {
   const std::string name = std::filesystem::path(path).filename().string();
   std::string_view rest = name;
   const auto number = [&rest](std::string_view before, auto& value) {
@@ -67,7 +67,7 @@ std::optional<ElementRange> range_in(const std::string& path) {
     rest.remove_prefix(static_cast<size_t>(read.ptr - rest.data()));
     return read.ec == std::errc();
   };
-  ElementRange range;
+  servers::ElementRange range;
   const bool is_range = number("stage-", range.stage.value) && number("-range-", range.begin) &&
                         number("-", range.end);
   if (!is_range || range.begin < 0 || range.end <= range.begin) return std::nullopt;
@@ -114,12 +114,13 @@ std::optional<std::string> path_of(const std::vector<std::string>& paths, const 
   return found == paths.end() ? std::nullopt : std::optional(*found);
 }
 
-Result<Payload> read_range(const std::vector<std::string>& paths, const ElementRange& range) {
+Result<Payload> read_range(const std::vector<std::string>& paths,
+                           const servers::ElementRange& range) {
   const std::string file = range_file_name(range);
   if (const auto path = path_of(paths, file)) return read_state(*path);
   std::vector<Payload> states;
   for (const std::string& path : paths) {
-    const std::optional<ElementRange> has = range_in(path);
+    const std::optional<servers::ElementRange> has = range_in(path);
     const bool is_part =
         has && has->stage == range.stage && has->begin < range.end && range.begin < has->end;
     if (!is_part) continue;
@@ -136,9 +137,9 @@ Result<Payload> read_range(const std::vector<std::string>& paths, const ElementR
 }
 
 Result<std::vector<float>> read_parameters(const std::vector<std::string>& paths, StageId stage) {
-  ElementRange all{stage, 0, 0};
+  servers::ElementRange all{stage, 0, 0};
   for (const std::string& path : paths) {
-    const std::optional<ElementRange> has = range_in(path);
+    const std::optional<servers::ElementRange> has = range_in(path);
     if (has && has->stage == stage) all.end = std::max(all.end, has->end);
   }
   if (all.end == 0) return corrupt(cat("the checkpoint has no parameters of stage ", stage));
