@@ -167,6 +167,7 @@ int server_message_seeds(const fs::path& folder) {
   using namespace servers;
   Work work{.serial = 7, .offer = {{1}, {4}, {3}, {8}}, .local_steps = 2};
   work.micros = {{{0}, 16, 18}, {{1}, 32, 38}};
+  work.applied = {24};
   const Membership membership{
       1, {0}, {{{{0}, 0, 100}, {{1}, {2}}}, {{{1}, 0, 50}, {{3}}}}, {{{4}, {5}}, {}}};
   Record record{.sequence = 9, .version = {5}, .committed = {4}, .updates_decided = 5};

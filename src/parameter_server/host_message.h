@@ -137,10 +137,18 @@ struct SavedReport {
   Mass mass;  // that was applied to this version
   std::vector<SavedFile> files;
 };
+// A replica has computed its share of the held-out loss: with the first parameters that it had at
+// or above the mass of so many steps.
+struct ValidatedReport {
+  ReplicaId replica;
+  int64_t step = 0;     // the number of steps
+  double loss_sum = 0;  // over its micro-batches of the held-out pass, in nats per target
+  int64_t micros = 0;   // of the held-out pass; 0 = the replica has none of them
+};
 
 // One report.
 using HostReport = std::variant<ListeningReport, ConnectedReport, PlacedReport, MeasuredReport,
                                 ModeReport, StoppedReport, StateReport, FinishedReport, LostReport,
-                                FailedReport, CommittedReport, SavedReport>;
+                                FailedReport, CommittedReport, SavedReport, ValidatedReport>;
 
 }  // namespace tenuto::servers

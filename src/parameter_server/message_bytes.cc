@@ -69,7 +69,7 @@ void members(Form& form, T& mode) {
 
 template <class Form, Is<Work> T>
 void members(Form& form, T& work) {
-  form(work.serial, work.offer, work.local_steps, work.micros);
+  form(work.serial, work.offer, work.local_steps, work.micros, work.applied);
 }
 
 template <class Form, Is<KeptRange> T>
@@ -252,6 +252,11 @@ void members(Form& form, T& report) {
 template <class Form, Is<CommittedReport> T>
 void members(Form& form, T& report) {
   form(report.version, report.applied, report.dropped, report.age, report.works, report.mode);
+}
+
+template <class Form, Is<ValidatedReport> T>
+void members(Form& form, T& report) {
+  form(report.replica, report.step, report.loss_sum, report.micros);
 }
 
 template <class Form, Is<SavedFile> T>

@@ -113,6 +113,10 @@ class HostLoop {
     if (is_stopped_ || settings_.trainer == nullptr) return ok();
     PartTrainer& trainer = *settings_.trainer;
     due_ = kNever;
+    while (auto validated = trainer.take_validated()) {
+      validated->replica = settings_.process.replica;
+      if (const Status fault = link_.report(*validated); !fault.ok()) return fault;
+    }
     for (const auto& [id, part] : process_.parts()) {
       if (!part.is_ready()) continue;
       const int64_t serial = part.work()->serial;

@@ -60,6 +60,9 @@ class PartTrainer {
   virtual std::optional<ComputedIteration> advance(Duration now) = 0;
   // The moment, on the monotonic clock, at which it can go on.
   virtual Duration due() const = 0;
+  // The next validation that has ended, once. Its replica is filled in by run_host(). A trainer
+  // makes validations by itself, before works whose parameters are due for one; or never any.
+  virtual std::optional<ValidatedReport> take_validated() { return {}; }
 };
 
 // What a process is and has.

@@ -212,11 +212,18 @@ Status ServerRun::take(HostedProcess&, const SavedReport& report) {
   return ok();
 }
 
+Status ServerRun::take(HostedProcess&, const ValidatedReport& report) {
+  validated_.push_back(report);
+  return ok();
+}
+
 std::vector<SavedReport> ServerRun::take_saved() { return std::exchange(saved_, {}); }
 
 std::vector<ModeReport> ServerRun::take_modes() { return std::exchange(modes_, {}); }
 
 std::vector<MeasuredIteration> ServerRun::take_measured() { return std::exchange(measured_, {}); }
+
+std::vector<ValidatedReport> ServerRun::take_validated() { return std::exchange(validated_, {}); }
 
 // ---- the mode, and the end -------------------------------------------------------------------
 

@@ -117,6 +117,8 @@ class ServerRun {
   std::vector<ModeReport> take_modes();
   // The iterations that were measured since the last call, in order.
   std::vector<MeasuredIteration> take_measured();
+  // The validations that were reported since the last call, in order.
+  std::vector<ValidatedReport> take_validated();
 
  private:
   enum class Ending : uint8_t { No, Stops, Decides, Finishes, Over };
@@ -133,6 +135,7 @@ class ServerRun {
   Status take(HostedProcess& from, const FailedReport& report);
   Status take(HostedProcess& from, const CommittedReport& report);
   Status take(HostedProcess& from, const SavedReport& report);
+  Status take(HostedProcess& from, const ValidatedReport& report);
   bool is_known(WorkerId process) const;
   HostedProcess& at(WorkerId process) { return processes_[static_cast<size_t>(process.value)]; }
   WorkerId decider() const { return newest().places.at(newest().members.decider); }
@@ -155,6 +158,7 @@ class ServerRun {
   std::vector<SavedReport> saved_;
   std::vector<ModeReport> modes_;
   std::vector<MeasuredIteration> measured_;
+  std::vector<ValidatedReport> validated_;
   int64_t installed_ = 0, changes_ = 0;
   Ending ending_ = Ending::No;
   WorkerId finishing_;  // the process whose decider was told to finish

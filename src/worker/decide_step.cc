@@ -229,9 +229,7 @@ bool WorkerTurn::on(const Finalized& done) {
 bool WorkerTurn::after_step() {
   if (!s_.pending) return true;
   const int64_t version = version_made_by(Iteration{s_.pending->step}).value;
-  const bool due = s_.job->validate_every > 0 && version % s_.job->validate_every == 0;
-  const bool evaluates = !s_.plan->evaluation.lists.empty() && s_.job->validate_micros > 0 &&
-                         (due || version == s_.job->steps);
+  const bool evaluates = !s_.plan->evaluation.lists.empty() && s_.job->validates_after(version);
   if (!s_.device.is_final()) return evaluates ? finalize() : true;
   if (halts()) return true;
   if (!evaluates) return conclude();

@@ -39,4 +39,16 @@ int32_t Job::worker_count() const {
   return count;
 }
 
+bool Job::validates_after(int64_t steps_done) const {
+  if (validate_micros == 0) return false;
+  return steps_done == steps || (validate_every > 0 && steps_done % validate_every == 0);
+}
+
+int64_t Job::last_validation(int64_t steps_done) const {
+  const int64_t done = std::min(steps_done, steps);
+  if (validate_micros == 0) return 0;
+  if (done == steps) return steps;
+  return validate_every > 0 ? done - done % validate_every : 0;
+}
+
 }  // namespace tenuto

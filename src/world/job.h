@@ -173,6 +173,11 @@ struct Job {
   int32_t micro_count() const { return parallel.micros * parallel.pipelines; }
   // The same as the mass of a step.
   int64_t full_mass() const { return micro_count(); }
+  // Whether the parameters after so many steps are validated.
+  bool validates_after(int64_t steps_done) const;
+  // The newest number of steps, up to this one, after which there is a validation. 0 = there is
+  // none yet, or never one.
+  int64_t last_validation(int64_t steps_done) const;
 };
 
 }  // namespace tenuto

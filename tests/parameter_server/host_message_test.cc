@@ -41,6 +41,8 @@ SavedReport saved() {
   return {{{0}, 16, 32}, {41}, {160}, {{"stage-0-range-16-32.state", 4096, "abc"}, {}}};
 }
 
+ValidatedReport validated() { return {{1}, 40, 12.5, 4}; }
+
 SyncMode grace() {
   SyncMode mode;
   mode.kind = SyncKind::Grace;
@@ -80,7 +82,8 @@ std::vector<HostReport> all_reports() {
           FailedReport{"the disk is full"},
           committed(),
           SavedReport{},
-          saved()};
+          saved(),
+          validated()};
 }
 
 // The bytes are refused in a sentence that has this part.
@@ -162,7 +165,7 @@ TEST(HostMessage, NothingIsLeftOut) {
   EXPECT_EQ(std::get<ModeReport>(changed.value()).reason, "it is faster");
 }
 
-TEST(HostMessage, NothingIsLeftOutOfWhatIsCommittedAndSaved) {
+TEST(HostMessage, NothingIsLeftOutOfWhatIsCommittedSavedAndValidated) {
   const auto read = decode_report(encode_report(committed()));
   ASSERT_TRUE(read.ok());
   const auto& commit = std::get<CommittedReport>(read.value());
@@ -179,6 +182,13 @@ TEST(HostMessage, NothingIsLeftOutOfWhatIsCommittedAndSaved) {
   EXPECT_EQ(state.version, saved().version);
   EXPECT_EQ(state.mass, saved().mass);
   EXPECT_EQ(state.files, saved().files);
+  const auto third = decode_report(encode_report(validated()));
+  ASSERT_TRUE(third.ok());
+  const auto& validation = std::get<ValidatedReport>(third.value());
+  EXPECT_EQ(validation.replica, validated().replica);
+  EXPECT_EQ(validation.step, validated().step);
+  EXPECT_EQ(validation.loss_sum, validated().loss_sum);
+  EXPECT_EQ(validation.micros, validated().micros);
 }
 
 TEST(HostMessage, TornBytesAreRefused) {
@@ -196,7 +206,7 @@ TEST(HostMessage, TornBytesAreRefused) {
 
 TEST(HostMessage, RefusalsSayWhatWasExpected) {
   expect_refused(decode_command(ByteList{std::byte{10}}), "expected a kind of message from 0 to 9");
-  expect_refused(decode_report(ByteList{std::byte{12}}), "expected a kind of message from 0 to 11");
+  expect_refused(decode_report(ByteList{std::byte{13}}), "expected a kind of message from 0 to 12");
   // The length of the address stands behind the kind.
   ByteList listening = encode_report(ListeningReport{"host:1"});
   listening[1] = std::byte{7};

@@ -61,7 +61,9 @@ class Drawing {
     draw(mode.kind, mode.count, mode.window, mode.groups, mode.parents, mode.shares, mode.bound);
     draw(mode.local_steps, mode.outer.rate, mode.outer.momentum);
   }
-  void draw(Work& work) { draw(work.serial, work.offer, work.local_steps, work.micros); }
+  void draw(Work& work) {
+    draw(work.serial, work.offer, work.local_steps, work.micros, work.applied);
+  }
   void draw(KeptRange& kept) { draw(kept.range, kept.keepers); }
   void draw(OpenWork& open) { draw(open.work, open.read, open.offered); }
   void draw(DecidedUpdate& decided) { draw(decided.update, decided.works); }

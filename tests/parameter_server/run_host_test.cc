@@ -65,7 +65,14 @@ class CountingTrainer : public PartTrainer {
     return computed;
   }
   Duration due() const override { return looked_; }
+  std::optional<ValidatedReport> take_validated() override {
+    if (validations.empty()) return {};
+    const ValidatedReport first = validations.front();
+    validations.pop_front();
+    return first;
+  }
 
+  std::deque<ValidatedReport> validations;
   std::optional<double> loss;
   bool gives_transfer = true;
 
@@ -249,6 +256,20 @@ TEST(RunHost, WhatTheTrainerDoesNotMeasureIsMeasured) {
     EXPECT_GE(report.iteration.time.transfer, Duration{}) << "the trainer's own one is replaced";
     EXPECT_EQ(report.iteration.loss, 1.5);
   }
+}
+
+TEST(RunHost, ValidationsAreReportedInOrder) {
+  HostedRun hosted;
+  hosted.trainer.validations = {{{}, 2, 1.5, 3}, {{}, 4, 0.5, 1}};
+  const Status ran = hosted.run();
+  ASSERT_TRUE(ran.ok()) << ran.error().message;
+  const std::vector<ValidatedReport> validated = hosted.all<ValidatedReport>();
+  ASSERT_EQ(validated.size(), 2u);
+  EXPECT_EQ(validated[0].replica, ReplicaId{0});
+  EXPECT_EQ(validated[0].step, 2);
+  EXPECT_EQ(validated[0].loss_sum, 1.5);
+  EXPECT_EQ(validated[0].micros, 3);
+  EXPECT_EQ(validated[1].step, 4);
 }
 
 // Each update has a mass of 2, and every other one is written down.

@@ -166,6 +166,14 @@ TEST(ServerRun, WhatWasSaidIsTakenOnce) {
   EXPECT_EQ(modes[0].mode, mode);
   EXPECT_EQ(modes[0].reason, "one is slow");
   EXPECT_TRUE(run.take_modes().empty());
+  ASSERT_TRUE(played.say(4, ValidatedReport{{1}, 20, 7.5, 3}).ok());
+  const std::vector<ValidatedReport> validated = run.take_validated();
+  ASSERT_EQ(validated.size(), 1u);
+  EXPECT_EQ(validated[0].replica, ReplicaId{1});
+  EXPECT_EQ(validated[0].step, 20);
+  EXPECT_EQ(validated[0].loss_sum, 7.5);
+  EXPECT_EQ(validated[0].micros, 3);
+  EXPECT_TRUE(run.take_validated().empty());
   // The newest committed version counts, in whatever order it is said.
   ASSERT_TRUE(played.say(kDecider, CommittedReport{{7}, {28}, {1}, 0.5, 6, {}}).ok());
   ASSERT_TRUE(played.say(0, CommittedReport{{6}, {24}, {1}, 0.25, 3, {}}).ok());

@@ -71,6 +71,7 @@ TEST(Servers, ReplicasReadTheirOwnDataWhileNobodyIsLost) {
           {open.work.offer.replica, 3 * iteration, 3 * iteration + 3}};
       EXPECT_EQ(open.work.micros, own);
       EXPECT_EQ(open.work.offer.iteration.value, iteration);
+      EXPECT_EQ(open.work.applied, Mass{6 * iteration});
     }
     store(decider, 1);
     EXPECT_EQ(decider.record().version.value, iteration);

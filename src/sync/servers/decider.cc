@@ -277,6 +277,12 @@ void Decider::release(const Release& release) {
   Stream& stream = record_.streams[replica];
   Work work{++record_.last_serial, release.offer, release.local_steps, {}};
   work.micros = deal(record_.returned, stream, release.offer.replica, release.offer.mass);
+  work.applied = record_.applied;
+  // One decision may make several updates, and the work may read what the first ones have made.
+  for (const DecidedUpdate& later : record_.updates) {
+    if (later.update.version < release.offer.version) continue;
+    work.applied = work.applied - mass_of(later.update);
+  }
   stream.next = release.offer.iteration + release.local_steps;
   arrived_[work.serial] = {};
   record_.open.push_back({std::move(work), false, false});

@@ -66,6 +66,7 @@ struct Work {
   Offer offer;
   int32_t local_steps = 1;
   std::vector<MicroRange> micros;
+  Mass applied = {};  // to the version that it reads
   bool operator==(const Work&) const = default;
 };
 
