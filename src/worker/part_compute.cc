@@ -17,8 +17,17 @@ Plan without_update(Plan plan) {
   for (std::vector<Op>& list : plan.schedule.lists) std::erase_if(list, is_update);
   plan.schedule.groups.clear();
   plan.schedule.collectives.clear();
-  plan.evaluation = {};
   plan.update = {};
+  return plan;
+}
+
+// The plan with those micro-batches of its held-out pass that this one of `replicas` replicas has.
+Plan with_own_evaluation(Plan plan, ReplicaId replica, int32_t replicas) {
+  const int32_t first = plan.schedule.micro_count;
+  for (std::vector<Op>& list : plan.evaluation.lists) {
+    std::erase_if(
+        list, [&](const Op& op) { return (op.micro.value - first) % replicas != replica.value; });
+  }
   return plan;
 }
 
@@ -82,8 +91,9 @@ Result<PartCompute> PartCompute::make(const Job& job, const Plan& plan, const Pa
                        "\"cuda\""));
   }
   const Duration silence = from_milliseconds(job.network.silence_seconds * 1000);
-  return PartCompute(without_update(plan), place, job.parallel.pipelines,
-                     {.silence = silence, .retire = silence}, machine);
+  const int32_t replicas = job.parallel.pipelines;
+  return PartCompute(with_own_evaluation(without_update(plan), place.replica, replicas), place,
+                     replicas, {.silence = silence, .retire = silence}, machine);
 }
 
 PartCompute::PartCompute(Plan plan, const PartPlace& place, int32_t replicas, StepLimits limits,
@@ -140,6 +150,15 @@ Plan PartCompute::plan_of(const Pass& pass) const {
   return plan;
 }
 
+StepInput PartCompute::input_of(const Plan& plan) const {
+  StepInput input;
+  input.plan = &plan;
+  input.self = self_;
+  input.epoch = epoch_;
+  input.limits = limits_;
+  return input;
+}
+
 Status PartCompute::run_pass(const Pass& pass, const std::atomic<bool>* stop) {
   StopObserver observer(stop);
   if (observer.is_stopped()) {
@@ -147,12 +166,8 @@ Status PartCompute::run_pass(const Pass& pass, const std::atomic<bool>* stop) {
                  cat("stage ", place_.stage, ": nobody needs this gradient any more")};
   }
   const Plan plan = plan_of(pass);
-  StepInput input;
-  input.plan = &plan;
-  input.self = self_;
-  input.epoch = epoch_;
+  StepInput input = input_of(plan);
   input.step = pass.iteration.value;
-  input.limits = limits_;
   input.observer = &observer;
   const Result<std::vector<Event>> events = runner_.run_step(input);
   if (!events.ok()) return events.error();
@@ -189,6 +204,30 @@ Result<PartGradient> PartCompute::run(Iteration iteration, std::span<const float
   const servers::MicroRange all{place_.replica, iteration.value * micros_,
                                 (iteration.value + 1) * micros_};
   return run(std::span(&all, 1), parameters);
+}
+
+Result<HeldOutLoss> PartCompute::validate(std::span<const float> parameters,
+                                          const std::atomic<bool>* stop) {
+  const std::vector<std::vector<Op>>& lists = plan_.evaluation.lists;
+  const auto own = static_cast<size_t>(self_.value);
+  if (own >= lists.size() || lists[own].empty()) return HeldOutLoss{};
+  StopObserver observer(stop);
+  if (observer.is_stopped()) {
+    return Error{Code::Cancelled, Reach::Call,
+                 cat("stage ", place_.stage, ": nobody needs this validation any more")};
+  }
+  const Status set = device_->given_parameters()->set_parameters(place_.stage, parameters);
+  if (!set.ok()) return set.error();
+  StepInput input = input_of(plan_);
+  input.evaluation = true;
+  input.observer = &observer;
+  const Result<std::vector<Event>> events = runner_.run_step(input);
+  if (!events.ok()) return events.error();
+  HeldOutLoss made;
+  const StepOutcome outcome = device_->outcome();
+  for (const MicroLoss& one : outcome.losses) made.sum += one.loss;
+  made.micros = std::ssize(outcome.losses);
+  return made;
 }
 
 }  // namespace tenuto

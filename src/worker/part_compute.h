@@ -45,11 +45,18 @@ struct PartGradient {
   std::vector<float> mean() const;
 };
 
+// The held-out loss of some micro-batches.
+struct HeldOutLoss {
+  double sum = 0;      // over the micro-batches, in nats per target
+  int64_t micros = 0;  // none: the part has none of them, or is not the last stage
+};
+
 // The part. Calls come from one thread.
 class PartCompute {
  public:
   // `plan` is that of one pipeline of the job, in which each worker holds one stage. Of its ops
   // only those of micro-batches are run: sums, norm and update are the business of server shards.
+  // Of its held-out pass, the replicas have the micro-batches in turn.
   //
   // Errors: Invalid/Call  another plan; a stage or a replica that is not there; a tied weight that
   //                       two stages share; a device without GivenParameters
@@ -82,6 +89,16 @@ class PartCompute {
   // The same for all micro-batches of an iteration of the part's own replica.
   Result<PartGradient> run(Iteration iteration, std::span<const float> parameters);
 
+  // Computes the loss of the replica's micro-batches of the held-out pass for `parameters`,
+  // together with the other parts. All replicas together have each one of the pass once.
+  //
+  // `stop`, shapes and what holds after an error are as for run().
+  // Errors: Invalid/Call    another number of elements
+  //         Cancelled/Call  `stop` is set
+  //         those of run_step
+  Result<HeldOutLoss> validate(std::span<const float> parameters,
+                               const std::atomic<bool>* stop = nullptr);
+
  private:
   // Micro-batches of one iteration of one replica.
   struct Pass {
@@ -94,9 +111,12 @@ class PartCompute {
               const PartMachine& machine);
   Result<std::vector<Pass>> passes_of(std::span<const servers::MicroRange> micros) const;
   Plan plan_of(const Pass& pass) const;
+  StepInput input_of(const Plan& plan) const;
   Status run_pass(const Pass& pass, const std::atomic<bool>* stop);
 
-  Plan plan_;  // of all micro-batches of an iteration, numbered by their positions
+  // Of all micro-batches of an iteration, numbered by their positions; and the held-out pass of
+  // this replica.
+  Plan plan_;
   PartPlace place_;
   WorkerId self_;
   int32_t replicas_;

@@ -40,6 +40,7 @@ BackgroundTrainer::BackgroundTrainer(BackgroundTrainerSettings settings)
     : settings_(std::move(settings)) {
   CHECK(settings_.compute && settings_.wake_compute && settings_.wake_host && settings_.fail,
         "a trainer needs all its functions");
+  CHECK(!settings_.validate || settings_.last_validation, "validations are at certain steps");
   CHECK(settings_.iteration > Mass{}, "an iteration with micro-batches");
   thread_ = std::thread([this] { serve(); });
 }
@@ -48,6 +49,7 @@ BackgroundTrainer::~BackgroundTrainer() {
   {
     const std::lock_guard lock(mutex_);
     is_closed_ = true;
+    is_ending_ = true;
     stop_task();
   }
   settings_.wake_compute();
@@ -100,7 +102,7 @@ std::optional<servers::ComputedIteration> BackgroundTrainer::take_computed() {
 // The thread. After a failure it ends, because the device may not be usable any more.
 void BackgroundTrainer::serve() {
   while (const std::shared_ptr<Task> task = next_task()) {
-    const bool goes_on = put_down(task, compute(*task));
+    const bool goes_on = validate(*task) && put_down(task, compute(*task));
     settings_.wake_host();
     if (!goes_on) return;
   }
@@ -129,6 +131,38 @@ bool BackgroundTrainer::put_down(const std::shared_ptr<Task>& task,
   if (was_stopped && error.reach == Reach::Call) return true;
   failure_ = error;
   return false;
+}
+
+// Makes the validation that the parameters of the task are due for, if there is one. False = it has
+// failed, or was stopped at the end.
+bool BackgroundTrainer::validate(const Task& task) {
+  if (!settings_.validate) return true;
+  const int64_t step = settings_.last_validation(task.work.applied);
+  if (step <= validated_step_) return true;
+  validated_step_ = step;
+  const Result<HeldOutLoss> loss = settings_.validate(joined(task.parameters), is_ending_);
+  {
+    const std::lock_guard lock(mutex_);
+    if (!loss.ok()) {
+      failure_ = loss.error();
+      return false;
+    }
+    servers::ValidatedReport report;
+    report.step = step;
+    report.loss_sum = loss.value().sum;
+    report.micros = loss.value().micros;
+    validated_.push_back(report);
+  }
+  settings_.wake_host();
+  return true;
+}
+
+std::optional<servers::ValidatedReport> BackgroundTrainer::take_validated() {
+  const std::lock_guard lock(mutex_);
+  if (validated_.empty()) return {};
+  const servers::ValidatedReport first = validated_.front();
+  validated_.pop_front();
+  return first;
 }
 
 Result<servers::ComputedIteration> BackgroundTrainer::compute(const Task& task) const {

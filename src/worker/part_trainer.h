@@ -4,11 +4,15 @@
 // Idea:  the thread has one work at a time. When another one begins, the work before is stopped:
 //        the decider has no use for it any more. What the thread computes with comes from outside,
 //        as it is the device of a real run, or a function of a test.
+//        A validation needs parameters of a certain moment. The thread makes it before the first
+//        work whose parameters are due for it, and another work does not stop it.
 // Right: tests/worker/part_trainer_test.cc
 #pragma once
 
 #include <atomic>
 #include <condition_variable>
+#include <cstdint>
+#include <deque>
 #include <functional>
 #include <memory>
 #include <mutex>
@@ -33,6 +37,14 @@ struct BackgroundTrainerSettings {
                                      std::span<const float> parameters,
                                      const std::atomic<bool>& stop)>
       compute;
+  // The loss of the replica's share of a validation for these parameters, in the same way. Empty =
+  // the trainer makes no validations.
+  std::function<Result<HeldOutLoss>(std::span<const float> parameters,
+                                    const std::atomic<bool>& stop)>
+      validate;
+  // The number of steps after which parameters with this mass in them are to be validated, or a
+  // number that was there before (Job::last_validation). Needed with `validate`.
+  std::function<int64_t(Mass applied)> last_validation;
   // Lets a computation that waits look at its `stop`. Any thread.
   std::function<void()> wake_compute;
   // advance() has news. Called in the trainer's thread.
@@ -60,6 +72,7 @@ class BackgroundTrainer : public servers::PartTrainer {
   std::optional<servers::ComputedIteration> advance(Duration now) override;
   // Never: it wakes its host.
   Duration due() const override { return Duration::max(); }
+  std::optional<servers::ValidatedReport> take_validated() override;
 
  private:
   // A work, from its begin until its end was taken.
@@ -71,17 +84,21 @@ class BackgroundTrainer : public servers::PartTrainer {
 
   void serve();
   std::shared_ptr<Task> next_task();
+  bool validate(const Task& task);
   Result<servers::ComputedIteration> compute(const Task& task) const;
   bool put_down(const std::shared_ptr<Task>& task, Result<servers::ComputedIteration> computed);
   void stop_task();
   std::optional<servers::ComputedIteration> take_computed();
 
   const BackgroundTrainerSettings settings_;
-  std::mutex mutex_;  // guards what follows; nothing is locked under it
+  std::atomic<bool> is_ending_ = false;  // stops a validation
+  int64_t validated_step_ = 0;           // of the newest validation; the thread's own
+  std::mutex mutex_;                     // guards what follows; nothing is locked under it
   std::condition_variable changed_;
   std::shared_ptr<Task> task_;                          // the newest
   bool is_begun_ = false;                               // the thread has taken it
   std::optional<servers::ComputedIteration> computed_;  // of it
+  std::deque<servers::ValidatedReport> validated_;      // not taken yet
   std::optional<Error> failure_;                        // not told yet
   bool is_closed_ = false;
   std::thread thread_;  // the last member: it uses all others

@@ -190,6 +190,12 @@ class ServedWorker {
                                std::span<const float> parameters, const std::atomic<bool>& stop) {
       return seat.compute->run(micros, parameters, &stop);
     };
+    training.validate = [&seat](std::span<const float> parameters, const std::atomic<bool>& stop) {
+      return seat.compute->validate(parameters, &stop);
+    };
+    training.last_validation = [this](Mass applied) {
+      return job_.last_validation(applied.micros / job_.full_mass());
+    };
     training.wake_compute = [&seat] { seat.mailbox.post(Done{}); };
     training.wake_host = [this] { conversation_.mailbox.post(Done{}); };
     training.fail = [this](const Error& why) { link_.fail(why); };

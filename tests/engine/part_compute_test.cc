@@ -16,6 +16,7 @@
 #include "engine/engine_cluster.h"
 #include "engine/flat_state.h"
 #include "engine/toy_job.h"
+#include "plan/routed.h"
 #include "plan/stage_plan.h"
 #include "transport/memory.h"
 
@@ -31,7 +32,7 @@ T expect(Result<T> result) {
 Plan plan_of_pipeline(const Job& job) {
   Job alone = job;
   alone.parallel.pipelines = 1;
-  return plan_of_model(alone);
+  return with_evaluation(plan_of_model(alone), job.validate_micros);
 }
 
 // One part with an engine and a wire of its own.
@@ -87,6 +88,19 @@ class Replica {
     }
     for (std::thread& thread : threads) thread.join();
     return made;
+  }
+
+  // The held-out loss of all parts together.
+  HeldOutLoss validate(const Flat& parameters) {
+    std::vector<HeldOutLoss> made(seats_.size());
+    std::vector<std::thread> threads;
+    for (size_t s = 0; s < seats_.size(); ++s) {
+      threads.emplace_back(
+          [this, s, &parameters, &made] { made[s] = expect(part(s).validate(parameters[s])); });
+    }
+    for (std::thread& thread : threads) thread.join();
+    for (size_t s = 0; s + 1 < made.size(); ++s) EXPECT_EQ(made[s].micros, 0);
+    return made.back();
   }
 
   PartCompute& part(size_t stage) { return seats_[stage]->part; }
@@ -218,6 +232,53 @@ TEST_F(PartComputeTest, DataFollowTheIterationAndTheReplica) {
   EXPECT_EQ(again[1].loss, once[1].loss);
   EXPECT_NE(later[1].loss, once[1].loss);
   EXPECT_NE(other[1].loss, once[1].loss);
+}
+
+// Two replicas have the micro-batches of the held-out pass that one alone has.
+TEST_F(PartComputeTest, ReplicasShareTheHeldOutPass) {
+  for (const int32_t stages : {1, 2}) {
+    SCOPED_TRACE(cat(stages, " stages"));
+    Job own = job(stages, true);
+    own.validate_micros = 3;
+    Job alone = own;
+    alone.parallel.pipelines = 1;
+    Replica first(own, 0), second(own, 1), whole(alone, 0);
+    const Flat parameters = first.initial();
+    const std::vector<PartGradient> before = first.run(4, parameters);
+    const HeldOutLoss one = first.validate(parameters), two = second.validate(parameters);
+    const HeldOutLoss all = whole.validate(parameters);
+    EXPECT_EQ(one.micros, 2);
+    EXPECT_EQ(two.micros, 1);
+    EXPECT_EQ(all.micros, 3);
+    EXPECT_GT(all.sum, 0);
+    EXPECT_NE(one.sum, 2 * two.sum);
+    EXPECT_NEAR(one.sum + two.sum, all.sum, 1e-9 * all.sum);
+    // It is the same every time, and gradients do not change.
+    EXPECT_EQ(first.validate(parameters).sum, one.sum);
+    const std::vector<PartGradient> after = first.run(4, parameters);
+    for (size_t s = 0; s < after.size(); ++s) {
+      EXPECT_TRUE(same_bits(after[s].sum, before[s].sum)) << "stage " << s;
+    }
+    EXPECT_EQ(after.back().loss, before.back().loss);
+  }
+}
+
+TEST_F(PartComputeTest, AReplicaMayHaveNothingToValidate) {
+  Job own = job(1, true);
+  own.validate_micros = 1;
+  Replica second(own, 1);
+  EXPECT_EQ(second.validate(second.initial()).micros, 0);
+  own.validate_micros = 0;
+  Replica first(own, 0);
+  EXPECT_EQ(first.validate(first.initial()).micros, 0);
+}
+
+TEST_F(PartComputeTest, AStoppedValidationGivesNoLoss) {
+  Replica replica(job(1, true), 0);
+  const std::atomic<bool> stop = true;
+  const Result<HeldOutLoss> made = replica.part(0).validate(replica.initial()[0], &stop);
+  ASSERT_FALSE(made.ok());
+  EXPECT_EQ(made.error().code, Code::Cancelled);
 }
 
 TEST_F(PartComputeTest, WithoutAnotherPartThereIsAnError) {

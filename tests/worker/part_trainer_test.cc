@@ -34,8 +34,9 @@ std::vector<float> values_of(const servers::Payload& payload) {
   return values;
 }
 
-servers::Work work_of(int64_t serial, int64_t micros) {
+servers::Work work_of(int64_t serial, int64_t micros, int64_t applied = 0) {
   servers::Work work;
+  work.applied = {applied};
   work.serial = serial;
   work.offer.replica = {0};
   work.offer.mass = {micros};
@@ -48,9 +49,15 @@ struct Trained {
   using Compute = std::function<Result<PartGradient>(
       std::span<const servers::MicroRange>, std::span<const float>, const std::atomic<bool>&)>;
 
-  explicit Trained(Compute compute) {
+  using Validate =
+      std::function<Result<HeldOutLoss>(std::span<const float>, const std::atomic<bool>&)>;
+
+  // Validations are due after every other step; a step has a mass of 4.
+  explicit Trained(Compute compute, Validate validate = {}) {
     BackgroundTrainerSettings settings;
     settings.compute = std::move(compute);
+    settings.validate = std::move(validate);
+    settings.last_validation = [](Mass applied) { return applied.micros / 8 * 2; };
     settings.wake_compute = [this] { woken.post({}); };
     settings.wake_host = [this] { news.post({}); };
     settings.fail = [this](const Error& why) { failures.push_back(why.message); };
@@ -58,8 +65,9 @@ struct Trained {
     trainer = std::make_unique<BackgroundTrainer>(std::move(settings));
   }
 
-  void begin(int64_t serial, int64_t micros, const std::vector<servers::Payload>& parameters) {
-    EXPECT_TRUE(trainer->begin(work_of(serial, micros), parameters, {}).ok());
+  void begin(int64_t serial, int64_t micros, const std::vector<servers::Payload>& parameters,
+             int64_t applied = 0) {
+    EXPECT_TRUE(trainer->begin(work_of(serial, micros, applied), parameters, {}).ok());
   }
   // Waits until the thread has ended so many computations.
   void wait(int count = 1) {
@@ -165,6 +173,87 @@ TEST(PartTrainer, AFailureIsToldOnce) {
   EXPECT_EQ(trained.failures, std::vector<std::string>{"out of memory"});
   EXPECT_FALSE(trained.trainer->advance({}).has_value());
   EXPECT_EQ(trained.failures.size(), 1u);
+}
+
+TEST(PartTrainer, ValidatesTheFirstParametersThatAreDue) {
+  Trained trained(
+      doubled,
+      [](std::span<const float> parameters, const std::atomic<bool>&) -> Result<HeldOutLoss> {
+        return HeldOutLoss{parameters.front(), 3};
+      });
+  // After so many steps, and the step whose validation is due then.
+  const std::vector<std::pair<int64_t, int64_t>> works = {{1, 0}, {2, 2}, {3, 0}, {5, 4}};
+  int64_t serial = 0;
+  for (const auto& work : works) {
+    const int64_t steps_done = work.first, due = work.second;
+    const auto value = static_cast<float>(steps_done);
+    trained.begin(++serial, 4, {payload_of({value})}, 4 * steps_done);
+    trained.wait(due > 0 ? 2 : 1);
+    ASSERT_TRUE(trained.trainer->advance({}).has_value());
+    const auto validated = trained.trainer->take_validated();
+    ASSERT_EQ(validated.has_value(), due > 0) << "after " << steps_done;
+    if (!validated) continue;
+    EXPECT_EQ(validated->step, due);
+    EXPECT_EQ(validated->loss_sum, static_cast<double>(steps_done));
+    EXPECT_EQ(validated->micros, 3);
+    EXPECT_FALSE(trained.trainer->take_validated().has_value());
+  }
+}
+
+TEST(PartTrainer, AnotherWorkDoesNotStopAValidation) {
+  QueueMailbox begun, go;
+  Trained trained(doubled,
+                  [&begun, &go](std::span<const float> parameters,
+                                const std::atomic<bool>& stop) -> Result<HeldOutLoss> {
+                    begun.post({});
+                    CHECK(go.wait(kLimit).ok(), "nobody lets the validation go on");
+                    EXPECT_FALSE(stop.load());
+                    return HeldOutLoss{parameters.front(), 1};
+                  });
+  trained.begin(1, 4, {payload_of({1})}, 8);
+  ASSERT_TRUE(begun.wait(kLimit).ok());
+  trained.begin(2, 4, {payload_of({7})}, 8);
+  go.post({});
+  // The validation, and both works.
+  trained.wait(3);
+  const auto computed = trained.trainer->advance({});
+  ASSERT_TRUE(computed.has_value());
+  EXPECT_EQ(values_of(computed->gradients[0]), std::vector<float>{14});
+  const auto validated = trained.trainer->take_validated();
+  ASSERT_TRUE(validated.has_value());
+  EXPECT_EQ(validated->loss_sum, 1);
+  EXPECT_FALSE(trained.trainer->take_validated().has_value());
+}
+
+TEST(PartTrainer, ItsEndStopsAValidation) {
+  QueueMailbox begun;
+  QueueMailbox* woken = nullptr;
+  bool stopped = false;
+  Trained trained(doubled,
+                  [&begun, &woken, &stopped](std::span<const float>,
+                                             const std::atomic<bool>& stop) -> Result<HeldOutLoss> {
+                    begun.post({});
+                    while (!stop) CHECK(woken->wait(kLimit).ok(), "nobody stops the validation");
+                    stopped = true;
+                    return Error{Code::Cancelled, Reach::Call, "stopped"};
+                  });
+  woken = &trained.woken;
+  trained.begin(1, 4, {payload_of({1})}, 8);
+  ASSERT_TRUE(begun.wait(kLimit).ok());
+  trained.trainer.reset();
+  EXPECT_TRUE(stopped);
+}
+
+TEST(PartTrainer, AValidationThatFailsIsToldOnce) {
+  Trained trained(doubled,
+                  [](std::span<const float>, const std::atomic<bool>&) -> Result<HeldOutLoss> {
+                    return Error{Code::Exhausted, Reach::Worker, "out of memory"};
+                  });
+  trained.begin(1, 4, {payload_of({1})}, 8);
+  trained.wait();
+  EXPECT_FALSE(trained.trainer->advance({}).has_value());
+  EXPECT_EQ(trained.failures, std::vector<std::string>{"out of memory"});
+  EXPECT_FALSE(trained.trainer->take_validated().has_value());
 }
 
 }  // namespace
