@@ -74,6 +74,7 @@ void Progress::step(const ServedStep& step, Duration now) {
   Shown shown;
   shown.step = step.step;
   shown.loss = step.loss;
+  shown.validation_loss = step.validation_loss;
   shown.duration = step.duration;
   shown.how = cat(step.mode, " age ", fixed(step.age, 2), "  ", job_.parallel.pipelines,
                   " replicas, ", job_.sync.servers, " servers");

@@ -120,6 +120,7 @@ Status Record::step(const ServedStep& step) {
   const int64_t tokens = tokens_of_step(*job_);
   Json line = {{"step", step.step}};
   line["loss"] = step.loss ? Json(*step.loss) : Json(nullptr);
+  if (step.validation_loss) line["validation_loss"] = *step.validation_loss;
   line["tokens"] = tokens;
   if (milliseconds > 0) {
     line["tokens_per_second"] = static_cast<double>(tokens) / (milliseconds / 1000);

@@ -9,6 +9,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 
 #include "base/unit.h"
@@ -93,6 +94,7 @@ class ServedCoordinator {
   void tell_workers();
   ServedStatus status() const;
   int64_t epoch() const;
+  std::set<ReplicaId> replicas() const;
   RunMoment moment() const { return {epoch(), steps_.done()}; }
   void note(const std::string& kind, const std::string& sentence) {
     files_.note(kind, moment(), sentence);

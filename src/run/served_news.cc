@@ -87,6 +87,7 @@ void ServedCoordinator::take_news() {
     steps_.set_mode(to_text(run_->committed().mode));
     steps_.add(run_->committed(), monotonic_clock().now());
   }
+  for (const servers::ValidatedReport& report : run_->take_validated()) steps_.add(report);
   for (const servers::ModeReport& report : run_->take_modes()) {
     steps_.set_mode(to_text(report.mode));
     const std::string why = report.reason.empty() ? "" : ": " + report.reason;

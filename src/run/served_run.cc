@@ -34,9 +34,6 @@ Status ServedCoordinator::start() {
   if (!input_.starts_workers) {
     input_.progress->event(process_.how_to_start(places_.all().size(), server_->address()));
   }
-  if (job_.validate_every > 0) {
-    input_.progress->event("this version makes no validation in a run with server shards");
-  }
   return ok();
 }
 
@@ -85,7 +82,9 @@ void ServedCoordinator::advance() {
   expel_the_silent(now);
   if (ending_) return;
   if (!has_begun_) return gather(now);
-  if (steps_.done() >= job_.steps) stop(0, "");
+  steps_.set_replicas(replicas());
+  // Replicas that have stopped would validate no more.
+  if (steps_.done() >= job_.steps && !steps_.waits_for_validation(now)) stop(0, "");
   if (stopping_) return finish_stopping(now);
   const Status written = write_steps(now, job_.steps);
   if (!written.ok()) return stop(1, written.error().message);
@@ -219,7 +218,8 @@ void ServedCoordinator::finish_stopping(Duration now) {
     const bool is_saved = stored_ == states_->newest();
     // Steps that came after the last checkpoint are done again when the run is resumed.
     const int64_t kept = is_saved && saved_ >= 0 ? saved_ : job_.steps;
-    const Status written = write_steps(now + ServedSteps::kWait, kept);
+    // Nothing more comes: what is missing is not waited for.
+    const Status written = write_steps(now + ServedSteps::validation_limit(job_), kept);
     if (!written.ok()) return end(1, with(written.error().message));
     if (is_saved && (wanted.exit_code != 0 || saved_ >= job_.steps)) {
       return end(wanted.exit_code, wanted.sentence);
@@ -240,6 +240,16 @@ void ServedCoordinator::pass_commands() {
   for (const servers::ServerRun::Task& task : run_->take_commands()) {
     places_.command(task.process, task.command);
   }
+}
+
+// Those that belong to the run.
+std::set<ReplicaId> ServedCoordinator::replicas() const {
+  std::set<ReplicaId> all;
+  const std::vector<std::vector<servers::PeerId>>& parts = run_->newest().members.replicas;
+  for (size_t replica = 0; replica < parts.size(); ++replica) {
+    if (!parts[replica].empty()) all.insert(ReplicaId{static_cast<int32_t>(replica)});
+  }
+  return all;
 }
 
 // Epochs of the members count on from that of the run.

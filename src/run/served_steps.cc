@@ -17,6 +17,21 @@ int64_t ServedSteps::done() const {
   return std::min(job_.steps, applied_.micros / job_.full_mass());
 }
 
+Duration ServedSteps::validation_limit(const Job& job) {
+  return std::max<Duration>(kWait, from_milliseconds(job.network.silence_seconds * 1000));
+}
+
+void ServedSteps::add(const servers::ValidatedReport& report) {
+  int64_t& newest = validated_[report.replica];
+  if (report.step <= newest) return;
+  newest = report.step;
+  const int64_t first = waiting_.empty() ? done() : waiting_.front().step.step;
+  if (report.step <= first) return;
+  Validation& validation = validations_[report.step];
+  validation.loss_sum += report.loss_sum;
+  validation.micros += report.micros;
+}
+
 void ServedSteps::add(const servers::MeasuredIteration& iteration) {
   const int64_t mass = std::llround(iteration.share * job_.parallel.micros);
   measured_ += mass;
@@ -83,13 +98,43 @@ void ServedSteps::use_iterations(Waiting& waiting) {
   measured_ += missing;
 }
 
+// A replica with none of the micro-batches says so too.
+bool ServedSteps::waits_for_validation(const Waiting& waiting, Duration now) const {
+  const int64_t steps_done = waiting.step.step + 1;
+  if (!job_.validates_after(steps_done) || now - waiting.since >= validation_limit(job_)) {
+    return false;
+  }
+  return std::any_of(present_.begin(), present_.end(), [&](ReplicaId replica) {
+    const auto found = validated_.find(replica);
+    return found == validated_.end() || found->second < steps_done;
+  });
+}
+
+bool ServedSteps::waits_for_validation(Duration now) const {
+  return std::any_of(waiting_.begin(), waiting_.end(),
+                     [&](const Waiting& waiting) { return waits_for_validation(waiting, now); });
+}
+
+// Micro-batches of replicas that are lost are not in the mean.
+void ServedSteps::use_validations(Waiting& waiting) {
+  const int64_t steps_done = waiting.step.step + 1;
+  const auto found = validations_.find(steps_done);
+  if (found != validations_.end() && found->second.micros > 0) {
+    const Validation& validation = found->second;
+    waiting.step.validation_loss = validation.loss_sum / static_cast<double>(validation.micros);
+  }
+  validations_.erase(validations_.begin(), validations_.upper_bound(steps_done));
+}
+
 std::vector<ServedStep> ServedSteps::take(Duration now) {
   std::vector<ServedStep> steps;
   while (!waiting_.empty()) {
     Waiting& first = waiting_.front();
     const Duration waited = now - first.since;
     if (waited < (measured_ < first.mass ? kWait : kPause)) break;
+    if (waits_for_validation(first, now)) break;
     use_iterations(first);
+    use_validations(first);
     steps.push_back(std::move(first.step));
     waiting_.pop_front();
   }

@@ -5,7 +5,9 @@
 //        Its loss is the mean over as many micro-batches as it has, in the order in which replicas
 //        have ended their iterations. In synchronous training these are its own micro-batches.
 //        What replicas have measured comes over other connections than what is committed, so a
-//        step is reported a short while after its commit.
+//        step is reported a short while after its commit. Replicas validate when they have got
+//        parameters of the step or of a later one, each in its own time, so a step with a
+//        validation is reported when all of them have done that.
 // Right: tests/run/served_steps_test.cc.
 #pragma once
 
@@ -13,7 +15,9 @@
 #include <deque>
 #include <map>
 #include <optional>
+#include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "base/unit.h"
@@ -26,9 +30,10 @@ namespace tenuto {
 // A step that is done, as the metrics report it.
 struct ServedStep {
   int64_t step = 0;
-  int64_t epoch = 0;           // of the members
-  std::optional<double> loss;  // none: none of its iterations was reported
-  Duration duration{};         // since the step before; steps that are done together share it
+  int64_t epoch = 0;                           // of the members
+  std::optional<double> loss;                  // none: none of its iterations was reported
+  std::optional<double> validation_loss = {};  // none: no validation is due, or nobody reported one
+  Duration duration{};  // since the step before; steps that are done together share it
   std::string mode;
   double age = 0;  // in gradients: the mean of the works decided since the step before
   Mass applied;    // in committed updates of the whole run
@@ -47,18 +52,28 @@ class ServedSteps {
   // `job` must outlive it.
   ServedSteps(const Job& job, Mass first_mass);
 
+  // How long the line of a step waits at most for replicas that are to validate. In a run that does
+  // nothing for so long something is wrong.
+  static Duration validation_limit(const Job& job);
+
   // The run begins at this moment.
   void begin(Duration now) { committed_at_ = now; }
   // Steps that are done from now on are reported with this.
   void set_mode(const std::string& mode) { mode_ = mode; }
   // Steps that are done from now on are reported with this.
   void set_epoch(int64_t epoch) { epoch_ = epoch; }
+  // The replicas that are in the run from now on. No validation of another one is waited for.
+  void set_replicas(std::set<ReplicaId> replicas) { present_ = std::move(replicas); }
   // An iteration has ended.
   void add(const servers::MeasuredIteration& iteration);
   // Updates were committed.
   void add(const servers::CommittedReport& report, Duration now);
+  // A replica has validated.
+  void add(const servers::ValidatedReport& report);
   // The steps that can be reported by now, each once.
   std::vector<ServedStep> take(Duration now);
+  // A step that is done waits for a validation, and may do so at this moment.
+  bool waits_for_validation(Duration now) const;
 
   // Steps whose updates are committed; some of them may not have been taken yet.
   int64_t done() const;
@@ -79,11 +94,18 @@ class ServedSteps {
     std::deque<Measured> iterations;  // that are in no step yet
     int64_t used = 0;                 // the mass of those before
   };
+  // What replicas have reported of one validation.
+  struct Validation {
+    double loss_sum = 0;
+    int64_t micros = 0;
+  };
   struct Waiting {
     ServedStep step;
     Duration since{};
     int64_t mass = 0;  // of all iterations that are in this step and in those before
   };
+  bool waits_for_validation(const Waiting& waiting, Duration now) const;
+  void use_validations(Waiting& waiting);
   Replica* next_replica();
   void use_iterations(Waiting& waiting);
 
@@ -93,10 +115,13 @@ class ServedSteps {
   Mass applied_, dropped_;  // as committed
   std::optional<Mass> first_dropped_;
   std::map<ReplicaId, Replica> replicas_;
-  int64_t measured_ = 0, used_ = 0;  // mass of iterations, with that of the run's begin
-  std::deque<Waiting> waiting_;      // steps that are not taken yet
-  Duration committed_at_{};          // the newest step that is done
-  double ages_ = 0;                  // over the works since then
+  std::set<ReplicaId> present_;
+  std::map<ReplicaId, int64_t> validated_;  // the newest validation of each, as a number of steps
+  std::map<int64_t, Validation> validations_;  // by number of steps: of steps not taken yet
+  int64_t measured_ = 0, used_ = 0;            // mass of iterations, with that of the run's begin
+  std::deque<Waiting> waiting_;                // steps that are not taken yet
+  Duration committed_at_{};                    // the newest step that is done
+  double ages_ = 0;                            // over the works since then
   int64_t works_ = 0;
   double age_ = 0;
 };

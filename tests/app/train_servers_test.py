@@ -115,6 +115,41 @@ class Modes(Served):
         self.assertEqual([begin for begin, _ in spans], [0, *(end for _, end in spans[:-1])])
 
     @busy_case
+    def test_validation_as_with_all_reduce(self):
+        self.need_torch()
+        losses, runs = [], []
+        for name, more in (("all-reduce", [ALL_REDUCE]), ("servers", [])):
+            run = self.train("--job.steps=10", "--job.validate_every=4", "--job.validate_micros=3",
+                             *more, name=name)
+            losses.append({line["step"]: line["validation_loss"] for line in run.metrics()
+                           if "validation_loss" in line})
+            runs.append(run)
+        expected, found = losses
+        self.assertEqual(sorted(expected), [3, 7, 9])
+        self.assertEqual(sorted(found), [3, 7, 9])
+        for step, loss in found.items():
+            self.assertAlmostEqual(loss, expected[step], delta=1e-4 * expected[step], msg=str(step))
+        served = runs[1]
+        self.assert_steps(served, 10)
+        self.assertRegex(served.output, r"validation loss .*\(step 10\)")
+
+    @another_case
+    def test_asynchronous_replicas_validate(self):
+        self.need_torch()
+        run = self.train("--sync.mode=asynchronous", "--job.validate_every=10",
+                         "--job.validate_micros=4")
+        lines = run.metrics()
+        self.assert_steps(run, 30)
+        # A replica that falls behind by ten steps makes no validation of its own for them.
+        self.assertIn("validation_loss", lines[-1])
+        for line in lines:
+            if "validation_loss" in line:
+                self.assertEqual((line["step"] + 1) % 10, 0)
+                self.assertTrue(math.isfinite(line["validation_loss"]))
+        first = next(line["loss"] for line in lines if line["loss"] is not None)
+        self.assertLess(lines[-1]["validation_loss"], first - 0.3)
+
+    @busy_case
     @another_case
     def test_clipped_steps_as_with_all_reduce(self):
         # One server knows the norm of the whole model, so there is one range.

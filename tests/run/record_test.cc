@@ -107,6 +107,7 @@ TEST(Record, AStepOfARunWithServerShards) {
   ASSERT_TRUE(record.ok());
   ServedStep step{.step = 3, .epoch = 2, .duration = std::chrono::milliseconds(250)};
   step.mode = "x:2";
+  step.validation_loss = 2.25;
   step.age = 1.5;
   step.applied = {20};
   step.dropped = {4};
@@ -114,6 +115,7 @@ TEST(Record, AStepOfARunWithServerShards) {
   const auto line = nlohmann::json::parse(read_file(folder + "/metrics.jsonl").value());
   EXPECT_EQ(line["step"], 3);
   EXPECT_TRUE(line["loss"].is_null());
+  EXPECT_EQ(line["validation_loss"], 2.25);
   EXPECT_EQ(line["tokens"], 4 * 4 * 128);
   EXPECT_EQ(line["tokens_per_second"], 4 * 4 * 128 * 4);
   EXPECT_EQ(line["step_ms"], 250);

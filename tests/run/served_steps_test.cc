@@ -11,6 +11,7 @@ namespace {
 
 using servers::CommittedReport;
 using servers::MeasuredIteration;
+using servers::ValidatedReport;
 
 // Two replicas with four micro-batches each: the mass of a step is 8.
 Job two_replicas() {
@@ -218,6 +219,103 @@ TEST_F(ServedStepsTest, NoStepFollowsTheLastOne) {
   EXPECT_EQ(reported(steps, 200).size(), 5u);
   steps.add(committed(8, 64), ms(300));
   EXPECT_TRUE(reported(steps, 300).empty());
+}
+
+// A validation is due after steps 2, 4 and 5; each replica has two of its micro-batches.
+class ValidatedStepsTest : public ServedStepsTest {
+ protected:
+  ValidatedStepsTest() {
+    job.validate_every = 2;
+    job.validate_micros = 4;
+    steps.set_replicas({ReplicaId{0}, ReplicaId{1}});
+  }
+  // So many steps are done, with all their losses.
+  void commit(int64_t done, Duration now) {
+    for (int64_t step = steps.done(); step < done; ++step) {
+      for (const int32_t replica : {0, 1}) steps.add(iteration(replica, 1));
+    }
+    steps.add(committed(done, 8 * done), now);
+  }
+  static ValidatedReport validated(int32_t replica, int64_t step, double sum, int64_t micros = 2) {
+    return {{replica}, step, sum, micros};
+  }
+};
+
+TEST_F(ValidatedStepsTest, AStepWaitsForAllReplicas) {
+  commit(3, ms(200));
+  std::vector<ServedStep> taken = reported(steps, 200);
+  ASSERT_EQ(taken.size(), 1u);
+  EXPECT_FALSE(taken[0].validation_loss.has_value());
+  EXPECT_TRUE(steps.waits_for_validation(ms(300)));
+  steps.add(validated(1, 2, 3));
+  EXPECT_TRUE(reported(steps, 300).empty());
+  steps.add(validated(0, 2, 7));
+  EXPECT_FALSE(steps.waits_for_validation(ms(300)));
+  taken = reported(steps, 300);
+  ASSERT_EQ(taken.size(), 2u);
+  EXPECT_EQ(taken[0].step, 1);
+  EXPECT_EQ(taken[0].validation_loss, 2.5);
+  EXPECT_FALSE(taken[1].validation_loss.has_value());
+}
+
+// A replica may be faster than the report of the commit.
+TEST_F(ValidatedStepsTest, AReplicaMayValidateBeforeTheCommitIsKnown) {
+  for (const int32_t replica : {0, 1}) steps.add(validated(replica, 2, 4));
+  commit(2, ms(200));
+  const std::vector<ServedStep> taken = reported(steps, 200);
+  ASSERT_EQ(taken.size(), 2u);
+  EXPECT_EQ(taken[1].validation_loss, 2);
+}
+
+TEST_F(ValidatedStepsTest, ALostReplicaIsNotWaitedFor) {
+  commit(2, ms(200));
+  steps.add(validated(0, 2, 3));
+  EXPECT_EQ(reported(steps, 200).size(), 1u);
+  steps.set_replicas({ReplicaId{0}});
+  const std::vector<ServedStep> taken = reported(steps, 200);
+  ASSERT_EQ(taken.size(), 1u);
+  EXPECT_EQ(taken[0].validation_loss, 1.5);
+}
+
+// A slow replica gets no parameters of step 2 or 3, so it makes only the validation of step 4.
+TEST_F(ValidatedStepsTest, AReplicaMayLeaveAValidationOut) {
+  commit(4, ms(200));
+  for (const int64_t step : {2, 4}) steps.add(validated(0, step, 6));
+  steps.add(validated(1, 4, 2));
+  const std::vector<ServedStep> taken = reported(steps, 200);
+  ASSERT_EQ(taken.size(), 4u);
+  EXPECT_EQ(taken[1].validation_loss, 3);
+  EXPECT_EQ(taken[3].validation_loss, 2);
+}
+
+TEST_F(ValidatedStepsTest, NoValidationIsWaitedForForEver) {
+  commit(2, ms(200));
+  const Duration limit = ServedSteps::validation_limit(job);
+  EXPECT_EQ(limit, std::chrono::seconds(60));
+  EXPECT_EQ(steps.take(ms(200) + limit - ms(1)).size(), 1u);
+  const std::vector<ServedStep> taken = steps.take(ms(200) + limit);
+  ASSERT_EQ(taken.size(), 1u);
+  EXPECT_FALSE(taken[0].validation_loss.has_value());
+  EXPECT_FALSE(steps.waits_for_validation(ms(200) + limit));
+  // It comes too late, and belongs to no later step.
+  for (const int32_t replica : {0, 1}) steps.add(validated(replica, 2, 4));
+  commit(4, ms(100'000));
+  EXPECT_EQ(reported(steps, 100'000).size(), 1u);
+}
+
+TEST_F(ValidatedStepsTest, TheLastStepIsValidated) {
+  commit(4, ms(200));
+  for (const int32_t replica : {0, 1}) steps.add(validated(replica, 4, 6));
+  EXPECT_EQ(reported(steps, 200).size(), 4u);
+  commit(5, ms(300));
+  EXPECT_TRUE(steps.waits_for_validation(ms(300)));
+  steps.add(validated(0, 5, 3));
+  // A replica without any of the micro-batches.
+  steps.add(validated(1, 5, 0, 0));
+  EXPECT_FALSE(steps.waits_for_validation(ms(300)));
+  const std::vector<ServedStep> taken = reported(steps, 300);
+  ASSERT_EQ(taken.size(), 1u);
+  EXPECT_EQ(taken[0].validation_loss, 1.5);
 }
 
 }  // namespace
