@@ -35,14 +35,6 @@ MeasuredIteration measured() {
   return {{2}, {std::chrono::milliseconds(30), std::chrono::milliseconds(7)}, 0.75, 2.5};
 }
 
-CommittedReport committed() { return {{41}, {160}, {3}, 1.25, 17, grace()}; }
-
-SavedReport saved() {
-  return {{{0}, 16, 32}, {41}, {160}, {{"stage-0-range-16-32.state", 4096, "abc"}, {}}};
-}
-
-ValidatedReport validated() { return {{1}, 40, 12.5, 4}; }
-
 SyncMode grace() {
   SyncMode mode;
   mode.kind = SyncKind::Grace;
@@ -50,6 +42,14 @@ SyncMode grace() {
   mode.window = std::chrono::milliseconds(12);
   return mode;
 }
+
+CommittedReport committed() { return {{41}, {160}, {3}, 1.25, 17, grace()}; }
+
+SavedReport saved() {
+  return {{{0}, 16, 32}, {41}, {160}, {{"stage-0-range-16-32.state", 4096, "abc"}, {}}};
+}
+
+ValidatedReport validated() { return {{1}, 40, 12.5, 4}; }
 
 // One command of each kind, and some without contents.
 std::vector<HostCommand> all_commands() {
