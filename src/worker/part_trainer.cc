@@ -1,11 +1,13 @@
 #include "worker/part_trainer.h"
 
 #include <algorithm>
+#include <cmath>
 #include <cstddef>
 #include <cstring>
 #include <utility>
 
 #include "base/check.h"
+#include "worker/worker_parts.h"
 
 namespace tenuto {
 namespace {
@@ -32,6 +34,16 @@ std::vector<Payload> cut_like(const std::vector<Payload>& parameters, std::span<
     sum = sum.subspan(count);
   }
   return gradients;
+}
+
+// A keeper has one range, and does not know whether the gradient of the others is finite: it cannot
+// leave out the update, as a synchronous step does. A gradient that is not finite counts as zero.
+void clear_unless_finite(std::vector<float>& sum) {
+  const bool is_finite =
+      std::all_of(sum.begin(), sum.end(), [](float one) { return std::isfinite(one); });
+  if (is_finite) return;
+  std::fill(sum.begin(), sum.end(), 0.0F);
+  say("a gradient is not finite, and counts as zero: see the losses in metrics.jsonl");
 }
 
 }  // namespace
@@ -167,8 +179,9 @@ std::optional<servers::ValidatedReport> BackgroundTrainer::take_validated() {
 
 Result<servers::ComputedIteration> BackgroundTrainer::compute(const Task& task) const {
   const Duration begun = settings_.clock->now();
-  const auto gradient = settings_.compute(task.work.micros, joined(task.parameters), task.stop);
+  auto gradient = settings_.compute(task.work.micros, joined(task.parameters), task.stop);
   if (!gradient.ok()) return gradient.error();
+  clear_unless_finite(gradient.value().sum);
   servers::ComputedIteration made;
   made.gradients = cut_like(task.parameters, gradient.value().sum);
   made.time.compute = settings_.clock->now() - begun;

@@ -8,6 +8,7 @@
 #include <cstddef>
 #include <cstring>
 #include <functional>
+#include <limits>
 #include <memory>
 #include <optional>
 #include <span>
@@ -136,6 +137,19 @@ class Endless {
   QueueMailbox begun;
   bool stopped = false;  // written by the trainer's thread, read when that has ended or said so
 };
+
+TEST(PartTrainer, AGradientThatIsNotFiniteCountsAsZero) {
+  Trained trained(doubled);
+  const float infinite = std::numeric_limits<float>::infinity();
+  trained.begin(1, 4, {payload_of({1, infinite}), payload_of({3})});
+  trained.wait();
+  const auto made = trained.trainer->advance({});
+  ASSERT_TRUE(made.has_value());
+  ASSERT_EQ(made->gradients.size(), 2U);
+  EXPECT_EQ(values_of(made->gradients[0]), (std::vector<float>{0, 0}));
+  EXPECT_EQ(values_of(made->gradients[1]), (std::vector<float>{0})) << "of all ranges";
+  EXPECT_EQ(made->share, 1);
+}
 
 TEST(PartTrainer, AnotherWorkStopsTheOneBefore) {
   Endless endless;
