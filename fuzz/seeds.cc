@@ -190,11 +190,16 @@ int server_message_seeds(const fs::path& folder) {
       {"stored", Stored{7}},
       {"fill", Fill{bytes, {{{3}, bytes}}, {{7, {3}, bytes}}}},
   };
-  bool written = true;
+  std::map<std::string, std::vector<std::byte>> seeds;
   for (const auto& [name, body] : bodies) {
-    const EncodedMessage encoded = encode({{1, {1}, {2}, {3}}, body});
+    seeds[name] = encode({{1, {1}, {2}, {3}}, body}).head;
+  }
+  seeds["form"] = encode_command(FormCommand{4, {"127.0.0.1:4002", "127.0.0.1:4003"}});
+  seeds["forming"] = encode_report(FormingReport{4, "127.0.0.1:4002"});
+  bool written = true;
+  for (const auto& [name, bytes] : seeds) {
     written &= put(folder / "server_message" / name,
-                   {reinterpret_cast<const char*>(encoded.head.data()), encoded.head.size()});
+                   {reinterpret_cast<const char*>(bytes.data()), bytes.size()});
   }
   return written ? 0 : fault("the seeds cannot be written");
 }

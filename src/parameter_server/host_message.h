@@ -68,11 +68,17 @@ struct StopCommand {};
 struct FinishCommand {};
 // To the process with the decider: keepers are to write down what they have (Decider::save).
 struct SaveCommand {};
+// To a part of a replica of several stages: the parts of this formation listen there
+// (parameter_server/formation.h).
+struct FormCommand {
+  int64_t epoch = 0;                   // of the formation
+  std::vector<std::string> addresses;  // by stage, each of at most kFrameText bytes
+};
 
 // One command.
-using HostCommand =
-    std::variant<ConnectCommand, BeginCommand, MembersCommand, InstallCommand, LostCommand,
-                 MeasuredCommand, ModeCommand, StopCommand, FinishCommand, SaveCommand>;
+using HostCommand = std::variant<ConnectCommand, BeginCommand, MembersCommand, InstallCommand,
+                                 LostCommand, MeasuredCommand, ModeCommand, StopCommand,
+                                 FinishCommand, SaveCommand, FormCommand>;
 
 // ---- reports ---------------------------------------------------------------------------------
 
@@ -82,7 +88,8 @@ struct ListeningReport {
 };
 // It is connected to all that it was told of.
 struct ConnectedReport {};
-// It has made the peers of this epoch that live here.
+// It has made the peers of this epoch that live here. A part of a replica of several stages is
+// connected to the other parts as well.
 struct PlacedReport {
   int64_t epoch = 0;
 };
@@ -145,10 +152,16 @@ struct ValidatedReport {
   double loss_sum = 0;  // over its micro-batches of the held-out pass, in nats per target
   int64_t micros = 0;   // of the held-out pass; 0 = the replica has none of them
 };
+// A part of a replica of several stages has a wire for this formation, and listens there.
+struct FormingReport {
+  int64_t epoch = 0;    // of the formation
+  std::string address;  // at most kFrameText bytes
+};
 
 // One report.
-using HostReport = std::variant<ListeningReport, ConnectedReport, PlacedReport, MeasuredReport,
-                                ModeReport, StoppedReport, StateReport, FinishedReport, LostReport,
-                                FailedReport, CommittedReport, SavedReport, ValidatedReport>;
+using HostReport =
+    std::variant<ListeningReport, ConnectedReport, PlacedReport, MeasuredReport, ModeReport,
+                 StoppedReport, StateReport, FinishedReport, LostReport, FailedReport,
+                 CommittedReport, SavedReport, ValidatedReport, FormingReport>;
 
 }  // namespace tenuto::servers

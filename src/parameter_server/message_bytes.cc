@@ -214,6 +214,16 @@ void members(Form& form, T& command) {
   form(command.mode);
 }
 
+template <class Form, Is<FormCommand> T>
+void members(Form& form, T& command) {
+  form(command.epoch, command.addresses);
+}
+
+template <class Form, Is<FormingReport> T>
+void members(Form& form, T& report) {
+  form(report.epoch, report.address);
+}
+
 template <class Form, Is<ListeningReport> T>
 void members(Form& form, T& report) {
   form(report.address);

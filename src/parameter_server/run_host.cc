@@ -27,6 +27,7 @@ class HostLoop {
         link_(link),
         process_(net, settings.peers),
         choice_(settings.choice, std::move(settings.chooser)),
+        forming_(settings.process.replica, settings.wire),
         settings_(std::move(settings)) {}
 
   Status serve() {
@@ -48,6 +49,8 @@ class HostLoop {
     }
     if (const Status fault = follow_commands(); !fault.ok()) return fault;
     if (is_finished_) return ok();
+    if (const Status fault = forming_.advance(monotonic_clock().now()); !fault.ok()) return fault;
+    if (const Status fault = report_forming(); !fault.ok()) return fault;
     if (const Status fault = train(); !fault.ok()) return fault;
     if (const Status fault = choose(); !fault.ok()) return fault;
     if (const Status fault = report_what_is_done(); !fault.ok()) return fault;
@@ -79,8 +82,10 @@ class HostLoop {
   }
   Status take(const MembersCommand& command) {
     if (const Status fault = process_.place(command.placed); !fault.ok()) return fault;
-    return link_.report(PlacedReport{command.placed.members.epoch});
+    if (const Status fault = forming_.take(command.placed); !fault.ok()) return fault;
+    return report_forming();
   }
+  Status take(const FormCommand& command) { return forming_.take(command); }
   Status take(const InstallCommand&) { return process_.install(); }
   Status take(const LostCommand& command) {
     process_.lose(command.process);
@@ -99,6 +104,13 @@ class HostLoop {
   }
   Status take(const SaveCommand&) { return process_.save(); }
 
+  Status report_forming() {
+    for (const HostReport& report : forming_.take_reports()) {
+      if (const Status fault = link_.report(report); !fault.ok()) return fault;
+    }
+    return ok();
+  }
+
   // Notes when the part that lives here got its work.
   void note_work() {
     for (const auto& [id, part] : process_.parts()) {
@@ -115,10 +127,11 @@ class HostLoop {
     due_ = kNever;
     while (auto validated = trainer.take_validated()) {
       validated->replica = settings_.process.replica;
+      if (!settings_.reports_iterations) continue;
       if (const Status fault = link_.report(*validated); !fault.ok()) return fault;
     }
     for (const auto& [id, part] : process_.parts()) {
-      if (!part.is_ready()) continue;
+      if (!part.is_ready() || !forming_.may_begin(*part.work())) continue;
       const int64_t serial = part.work()->serial;
       if (serial != serial_) {
         fetched_ = monotonic_clock().now() - assigned_at_;
@@ -143,6 +156,7 @@ class HostLoop {
 
   // Reports the iteration whose gradient is about to be offered, now or when it has left.
   Status measure(const MeasuredIteration& iteration, bool transfer_is_given) {
+    if (!settings_.reports_iterations) return ok();
     if (transfer_is_given) return link_.report(MeasuredReport{iteration});
     const Duration now = monotonic_clock().now();
     // The gradient before was dropped as stale while it was on its way.
@@ -219,6 +233,7 @@ class HostLoop {
   HostLink& link_;
   PeerProcess process_;
   ModeChoice choice_;
+  FormingPart forming_;
   HostSettings settings_;
   Duration run_begun_{};
   Duration due_ = kNever;               // when the iteration of the part goes on

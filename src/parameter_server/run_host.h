@@ -11,6 +11,7 @@
 
 #include "base/mailbox.h"
 #include "base/result.h"
+#include "parameter_server/forming_part.h"
 #include "parameter_server/host_message.h"
 #include "parameter_server/mode_choice.h"
 #include "parameter_server/peer_process.h"
@@ -72,6 +73,12 @@ struct HostSettings {
   ModeChoiceSettings choice;
   std::unique_ptr<Chooser> chooser;  // of the mode, where the decider lives; null = nobody chooses
   PartTrainer* trainer = nullptr;    // of a process that may host parts; outlives run_host()
+  // Of a part of a replica of several stages: its wire to the other parts, which outlives
+  // run_host(). Null = there are no other ones.
+  PartWire* wire = nullptr;
+  // Iterations and validations of the part that lives here are reported. Of a replica's parts only
+  // one reports them, so that each counts once: that of the last stage, which knows the losses.
+  bool reports_iterations = true;
   // Takes the state of each keeper at the end. May be empty.
   std::function<Status(PeerId, const ServerShard&)> save;
   // Writes down a state that is to be saved (ServerShard::take_saved), and says in which files. It
@@ -84,7 +91,8 @@ struct HostSettings {
 // yet, posts to the mailbox, which nobody else reads. Whoever posts a report without ticket and
 // peer to it lets the trainer go on at once.
 //
-// Errors: those of connect, PeerProcess, ModeChoice, the link, the trainer, `save` and `save_state`
+// Errors: those of connect, PeerProcess, ModeChoice, the link, the trainer, the wire, `save` and
+//         `save_state`
 //         Timeout/Call  no first command within a minute
 //         Invalid/Call  another first command than to connect; a command before one that it needs
 Status run_host(Transport& transport, Mailbox& mailbox, HostLink& link, HostSettings settings);

@@ -55,6 +55,12 @@ void ServerRun::connect_those_that_can() {
   }
 }
 
+void ServerRun::form_those_that_can() {
+  for (Formations::Task& task : formations_.take_tasks()) {
+    tell(task.process, std::move(task.command));
+  }
+}
+
 Status ServerRun::begin(Duration moment) {
   if (begun_ || !all_connected()) {
     return invalid("a run with server shards begins once, when all its processes are connected");
@@ -111,6 +117,7 @@ Status ServerRun::announce() {
   const auto next = roster_.next();
   if (!next.ok()) return next.error();
   if (!next.value()) return ok();
+  formations_.set_members(*next.value());
   for (const HostedProcess& one : processes_) {
     if (one.is_connected) tell(one.process.number, MembersCommand{*next.value()});
   }
@@ -214,6 +221,12 @@ Status ServerRun::take(HostedProcess&, const SavedReport& report) {
 
 Status ServerRun::take(HostedProcess&, const ValidatedReport& report) {
   validated_.push_back(report);
+  return ok();
+}
+
+Status ServerRun::take(HostedProcess& from, const FormingReport& report) {
+  formations_.set_address(from.process.number, report);
+  form_those_that_can();
   return ok();
 }
 

@@ -5,7 +5,8 @@
 //        placed them, the decider installs them. At the end replicas stop first; then the decider
 //        commits what it has decided; then nothing more comes to the keepers, and all others
 //        finish. What was measured goes to the process with the decider, which chooses the sync
-//        mode.
+//        mode. Parts of a replica of several stages are told where the others listen
+//        (parameter_server/formation.h) before they have placed the members.
 // Right: tests/parameter_server/server_run_test.cc, and processes_test.py with real processes.
 #pragma once
 
@@ -16,6 +17,7 @@
 
 #include "base/result.h"
 #include "parameter_server/connect.h"
+#include "parameter_server/formation.h"
 #include "parameter_server/host_message.h"
 #include "parameter_server/roster.h"
 
@@ -29,7 +31,7 @@ struct HostedProcess {
   bool has_ended = false;
   bool has_stopped = false, has_finished = false;
   int64_t placed = 0;      // the newest epoch that it has placed; 0 = none
-  int64_t iterations = 0;  // of its replica, as measured
+  int64_t iterations = 0;  // that it has measured: of a replica's parts only one measures
   // It counts as one that answers.
   bool lives() const { return !is_given_up && !has_ended; }
 };
@@ -136,6 +138,7 @@ class ServerRun {
   Status take(HostedProcess& from, const CommittedReport& report);
   Status take(HostedProcess& from, const SavedReport& report);
   Status take(HostedProcess& from, const ValidatedReport& report);
+  Status take(HostedProcess& from, const FormingReport& report);
   bool is_known(WorkerId process) const;
   HostedProcess& at(WorkerId process) { return processes_[static_cast<size_t>(process.value)]; }
   WorkerId decider() const { return newest().places.at(newest().members.decider); }
@@ -143,6 +146,7 @@ class ServerRun {
   bool all_living(Is is_so) const;
   void tell(WorkerId process, HostCommand command);
   void connect_those_that_can();
+  void form_those_that_can();
   Status join(HostedProcess& process);
   Status announce();
   void install_if_placed();
@@ -150,6 +154,7 @@ class ServerRun {
 
   Roster roster_;
   Connections connections_;
+  Formations formations_;
   std::vector<HostedProcess> processes_;
   std::optional<Duration> begun_;
   std::optional<SyncMode> wanted_;

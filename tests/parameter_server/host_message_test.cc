@@ -64,7 +64,9 @@ std::vector<HostCommand> all_commands() {
           ModeCommand{grace()},
           StopCommand{},
           FinishCommand{},
-          SaveCommand{}};
+          SaveCommand{},
+          FormCommand{},
+          FormCommand{4, {"127.0.0.1:4002", "127.0.0.1:4003"}}};
 }
 
 // One report of each kind.
@@ -83,7 +85,8 @@ std::vector<HostReport> all_reports() {
           committed(),
           SavedReport{},
           saved(),
-          validated()};
+          validated(),
+          FormingReport{4, "127.0.0.1:4002"}};
 }
 
 // The bytes are refused in a sentence that has this part.
@@ -191,6 +194,19 @@ TEST(HostMessage, NothingIsLeftOutOfWhatIsCommittedSavedAndValidated) {
   EXPECT_EQ(validation.micros, validated().micros);
 }
 
+TEST(HostMessage, NothingIsLeftOutOfAFormation) {
+  const auto command = decode_command(encode_command(FormCommand{4, {"one:1", "two:2"}}));
+  ASSERT_TRUE(command.ok()) << command.error().message;
+  const auto& form = std::get<FormCommand>(command.value());
+  EXPECT_EQ(form.epoch, 4);
+  EXPECT_EQ(form.addresses, (std::vector<std::string>{"one:1", "two:2"}));
+  const auto report = decode_report(encode_report(FormingReport{5, "one:1"}));
+  ASSERT_TRUE(report.ok()) << report.error().message;
+  const auto& forming = std::get<FormingReport>(report.value());
+  EXPECT_EQ(forming.epoch, 5);
+  EXPECT_EQ(forming.address, "one:1");
+}
+
 TEST(HostMessage, TornBytesAreRefused) {
   for (const HostCommand& command : all_commands()) {
     SCOPED_TRACE(cat("command ", command.index()));
@@ -205,8 +221,9 @@ TEST(HostMessage, TornBytesAreRefused) {
 }
 
 TEST(HostMessage, RefusalsSayWhatWasExpected) {
-  expect_refused(decode_command(ByteList{std::byte{10}}), "expected a kind of message from 0 to 9");
-  expect_refused(decode_report(ByteList{std::byte{13}}), "expected a kind of message from 0 to 12");
+  expect_refused(decode_command(ByteList{std::byte{11}}),
+                 "expected a kind of message from 0 to 10");
+  expect_refused(decode_report(ByteList{std::byte{14}}), "expected a kind of message from 0 to 13");
   // The length of the address stands behind the kind.
   ByteList listening = encode_report(ListeningReport{"host:1"});
   listening[1] = std::byte{7};

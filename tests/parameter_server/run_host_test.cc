@@ -82,6 +82,25 @@ class CountingTrainer : public PartTrainer {
   Duration looked_{};
 };
 
+// The wire of a part to others, which is connected at the third look.
+class CountingWire : public PartWire {
+ public:
+  Result<std::string> listen(int64_t epoch) override {
+    EXPECT_EQ(epoch, 1);
+    return std::string("part:1");
+  }
+  Status end() override { return invalid("the replica stays in the run"); }
+  Status connect(const std::vector<std::string>& addresses) override {
+    connected_to = addresses;
+    return ok();
+  }
+  Result<bool> go_on() override { return ++looks == 3; }
+  std::vector<StageId> take_lost() override { return {}; }
+
+  std::vector<std::string> connected_to;
+  int looks = 0;
+};
+
 // The host of the run: answers each report at once, and ends the run after some iterations.
 class ScriptedHost : public HostLink {
  public:
@@ -99,11 +118,20 @@ class ScriptedHost : public HostLink {
       commands_.push_back(BeginCommand{std::chrono::seconds(3)});
       commands_.push_back(MembersCommand{members()});
     }
+    if (const auto* forming = std::get_if<FormingReport>(&report)) {
+      commands_.push_back(FormCommand{forming->epoch, {forming->address}});
+    }
     if (std::holds_alternative<PlacedReport>(report)) commands_.push_back(InstallCommand{});
     if (std::holds_alternative<MeasuredReport>(report)) {
       ++iterations;
       if (iterations == saves_at) commands_.push_back(SaveCommand{});
       if (iterations == 4) commands_.push_back(StopCommand{});
+    }
+    const auto* committed = std::get_if<CommittedReport>(&report);
+    if (committed != nullptr && stops_at_version > 0 && !is_stopped_ &&
+        committed->version.value >= stops_at_version) {
+      is_stopped_ = true;
+      commands_.push_back(StopCommand{});
     }
     if (std::holds_alternative<StoppedReport>(report)) commands_.push_back(FinishCommand{});
     if (std::holds_alternative<FinishedReport>(report)) has_ended_ = true;
@@ -114,6 +142,7 @@ class ScriptedHost : public HostLink {
   HostCommand first = ConnectCommand{};
   std::vector<HostReport> reports;
   int iterations = 0;
+  int64_t stops_at_version = 0;  // 0 = after some iterations
   int saves_at = 0;  // the iteration after which keepers are to write down what they have
 
  private:
@@ -128,7 +157,7 @@ class ScriptedHost : public HostLink {
   }
 
   std::deque<HostCommand> commands_;
-  bool has_ended_ = false;
+  bool has_ended_ = false, is_stopped_ = false;
 };
 
 // A process over the transport within a process.
@@ -152,6 +181,8 @@ struct HostedRun {
     settings.peers.write_down = [this](const std::string& line) { lines.push_back(line); };
     settings.choice.replicas = 1;
     settings.trainer = &trainer;
+    settings.wire = wire;
+    settings.reports_iterations = reports_iterations;
     settings.save = [this](PeerId id, const ServerShard&) {
       saved.push_back(id);
       return ok();
@@ -185,6 +216,8 @@ struct HostedRun {
   std::unique_ptr<Transport> transport;
   ScriptedHost host;
   CountingTrainer trainer;
+  PartWire* wire = nullptr;
+  bool reports_iterations = true;
   Mass save_every;
   bool disk_is_full = false;
   std::vector<SavedState> states;
@@ -256,6 +289,36 @@ TEST(RunHost, WhatTheTrainerDoesNotMeasureIsMeasured) {
     EXPECT_GE(report.iteration.time.transfer, Duration{}) << "the trainer's own one is replaced";
     EXPECT_EQ(report.iteration.loss, 1.5);
   }
+}
+
+// A part of several stages gets no work before it is connected to the others.
+TEST(RunHost, APartIsPlacedWhenItIsConnectedToTheOthers) {
+  HostedRun hosted;
+  CountingWire wire;
+  hosted.wire = &wire;
+  const Status ran = hosted.run();
+  ASSERT_TRUE(ran.ok()) << ran.error().message;
+  EXPECT_EQ(wire.connected_to, std::vector<std::string>{"part:1"});
+  EXPECT_EQ(wire.looks, 3);
+  const std::vector<HostReport>& reports = hosted.host.reports;
+  ASSERT_GE(reports.size(), 4u);
+  EXPECT_EQ(std::get<FormingReport>(reports[2]).epoch, 1);
+  EXPECT_EQ(std::get<PlacedReport>(reports[3]).epoch, 1);
+  EXPECT_EQ(hosted.host.iterations, 4);
+}
+
+// The part of another stage does so.
+TEST(RunHost, APartMayReportNoIterations) {
+  HostedRun hosted;
+  hosted.reports_iterations = false;
+  hosted.trainer.validations = {{{}, 2, 1.5, 3}};
+  hosted.host.stops_at_version = 4;
+  const Status ran = hosted.run();
+  ASSERT_TRUE(ran.ok()) << ran.error().message;
+  EXPECT_TRUE(hosted.all<MeasuredReport>().empty());
+  EXPECT_TRUE(hosted.all<ValidatedReport>().empty());
+  EXPECT_TRUE(hosted.trainer.validations.empty());
+  EXPECT_GE(hosted.updates, 4);
 }
 
 TEST(RunHost, ValidationsAreReportedInOrder) {

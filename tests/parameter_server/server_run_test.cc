@@ -18,8 +18,8 @@ namespace {
 constexpr int32_t kDecider = 2;
 
 const char* name_of(const HostCommand& command) {
-  const char* names[] = {"connect",  "begin", "members", "install", "lost",
-                         "measured", "mode",  "stop",    "finish",  "save"};
+  const char* names[] = {"connect", "begin", "members", "install", "lost", "measured",
+                         "mode",    "stop",  "finish",  "save",    "form"};
   return names[command.index()];
 }
 
@@ -397,6 +397,125 @@ TEST(ServerRun, ANewProcessIsNotToldOfOneThatWasLostBefore) {
   const auto& connect = std::get<ConnectCommand>(commands[0].command);
   ASSERT_EQ(connect.processes.size(), 4U);
   EXPECT_EQ(connect.processes[0].process, WorkerId{1});
+}
+
+// ---- replicas of several stages --------------------------------------------------------------
+
+// Two servers, and two replicas of two stages: replica r has processes 2 + 2 r and 3 + 2 r. The
+// test answers all commands that are about members.
+class StagedRun {
+ public:
+  StagedRun() {
+    for (int32_t i = 0; i < 2; ++i) start({{}, ProcessKind::Server, {}, {}});
+    for (int32_t r = 0; r < 2; ++r) {
+      for (int32_t s = 0; s < 2; ++s) start({{}, ProcessKind::Part, {r}, {s}});
+    }
+    EXPECT_TRUE(run.begin({}).ok());
+    take();
+  }
+
+  // Starts a process, which is connected at once.
+  int32_t start(const RunProcess& process) {
+    const int32_t number = run.start(process).value;
+    say(number, ListeningReport{cat("host:", number)});
+    say(number, ConnectedReport{});
+    return number;
+  }
+
+  void say(int32_t process, const HostReport& report) {
+    const Status handled = run.handle({process}, report);
+    EXPECT_TRUE(handled.ok()) << (handled.ok() ? "" : handled.error().message);
+  }
+
+  // The process says where it listens for the formation of this epoch.
+  void form(int32_t process, int64_t epoch) {
+    say(process, FormingReport{epoch, cat("part:", process)});
+  }
+
+  void place_all(int64_t epoch) {
+    for (const HostedProcess& one : run.processes()) {
+      if (one.lives()) say(one.process.number.value, PlacedReport{epoch});
+    }
+  }
+
+  void lose(int32_t process) {
+    run.give_up({process});
+    EXPECT_TRUE(run.lose({process}).ok());
+  }
+
+  // The newest commands to form, each as "PROCESS EPOCH: ADDRESSES"; all others are forgotten.
+  std::vector<std::string> take() {
+    std::vector<std::string> texts;
+    for (const ServerRun::Task& task : run.take_commands()) {
+      const auto* form = std::get_if<FormCommand>(&task.command);
+      if (form == nullptr) continue;
+      std::string text = cat(task.process, " ", form->epoch, ":");
+      for (const std::string& address : form->addresses) text += cat(" ", address);
+      texts.push_back(text);
+    }
+    return texts;
+  }
+
+  int64_t epoch() const { return run.newest().members.epoch; }
+
+  ServerRun run{Roster::make({{{{0}, 0, 6}, {{1}, 0, 4}}, 2}).value()};
+};
+
+TEST(StagedServerRun, PartsAreToldWhereTheOthersListen) {
+  StagedRun staged;
+  staged.form(2, 1);
+  staged.form(5, 1);
+  EXPECT_EQ(staged.take(), Texts{}) << "each replica lacks a part";
+  staged.form(3, 1);
+  EXPECT_EQ(staged.take(), (Texts{"2 1: part:2 part:3", "3 1: part:2 part:3"}));
+  staged.form(4, 1);
+  EXPECT_EQ(staged.take(), (Texts{"4 1: part:4 part:5", "5 1: part:4 part:5"}));
+  EXPECT_FALSE(staged.run.is_installed());
+  staged.place_all(1);
+  EXPECT_TRUE(staged.run.is_installed());
+  EXPECT_EQ(staged.run.newest().members.replicas[1].size(), 2u);
+}
+
+TEST(StagedServerRun, APartDiesWhileItsReplicaForms) {
+  StagedRun staged;
+  for (const int32_t part : {2, 3, 4}) staged.form(part, 1);
+  staged.take();
+  staged.lose(5);
+  EXPECT_EQ(staged.epoch(), 2);
+  EXPECT_TRUE(staged.run.newest().members.replicas[1].empty());
+  // What was on its way for the formation before leads to nothing.
+  staged.form(4, 1);
+  EXPECT_EQ(staged.take(), Texts{});
+  staged.place_all(2);
+  EXPECT_TRUE(staged.run.is_installed());
+  // Another process for the stage: both parts form anew, and the other replica goes on.
+  const int32_t fresh = staged.start({{}, ProcessKind::Part, {1}, {1}});
+  EXPECT_EQ(staged.epoch(), 3);
+  staged.take();
+  staged.form(4, 3);
+  EXPECT_EQ(staged.take(), Texts{});
+  staged.form(fresh, 3);
+  EXPECT_EQ(staged.take(), (Texts{"4 3: part:4 part:6", "6 3: part:4 part:6"}));
+  EXPECT_FALSE(staged.run.is_installed());
+  staged.place_all(3);
+  EXPECT_TRUE(staged.run.is_installed());
+  EXPECT_EQ(staged.run.newest().members.replicas[1].size(), 2u);
+}
+
+// A new decider gives out all works anew, so what parts send each other begins anew as well.
+TEST(StagedServerRun, AnotherDeciderMeansOtherFormations) {
+  StagedRun staged;
+  for (int32_t part = 2; part < 6; ++part) staged.form(part, 1);
+  staged.take();
+  staged.place_all(1);
+  const WorkerId before = staged.run.newest().places.at(staged.run.newest().members.decider);
+  staged.lose(before.value);
+  staged.take();
+  for (int32_t part = 2; part < 6; ++part) staged.form(part, 2);
+  EXPECT_EQ(staged.take(), (Texts{"2 2: part:2 part:3", "3 2: part:2 part:3", "4 2: part:4 part:5",
+                                  "5 2: part:4 part:5"}));
+  staged.place_all(2);
+  EXPECT_TRUE(staged.run.is_installed());
 }
 
 }  // namespace

@@ -127,7 +127,7 @@ Status Decider::report(PeerId from, Version version, KeeperReport report) {
 // All have reported: what was known before meets what they have.
 Status Decider::begin_epoch() {
   if (const Status fault = find_donors(); !fault.ok()) return fault;
-  record_.last_serial = std::max(record_.last_serial, membership_.epoch << 32);
+  record_.last_serial = std::max(record_.last_serial, serials_before(membership_.epoch));
   if (!rule_) {
     if (const Status fault = adopt_newest(); !fault.ok()) return fault;
   }
@@ -184,7 +184,7 @@ Status Decider::adopt_newest() {
     if (found.record.sequence > record_.sequence) record_ = found.record;
   }
   record_.filling = filling;
-  record_.last_serial = std::max(record_.last_serial, membership_.epoch << 32);
+  record_.last_serial = std::max(record_.last_serial, serials_before(membership_.epoch));
   auto rule = UpdateRule::make(rule_start(record_, start_.micros));
   if (!rule.ok()) return rule.error();
   for (const OpenWork& open : record_.open) {

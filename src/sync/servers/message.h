@@ -77,6 +77,10 @@ struct KeptRange {
   bool operator==(const KeptRange&) const = default;
 };
 
+// Serials of works that are given out in this epoch or a later one are above this number; those of
+// works that were given out before are not.
+constexpr int64_t serials_before(int64_t epoch) { return epoch << 32; }
+
 // Who belongs to the run in one epoch.
 struct Membership {
   int64_t epoch = 0;
