@@ -31,15 +31,18 @@ Plan with_own_evaluation(Plan plan, ReplicaId replica, int32_t replicas) {
   return plan;
 }
 
-// Asks a step to end early.
-class StopObserver : public StepObserver {
+// Asks a step to end early, and notes which other parts are lost.
+class PartObserver : public StepObserver {
  public:
-  explicit StopObserver(const std::atomic<bool>* stop) : stop_(stop) {}
+  PartObserver(const std::atomic<bool>* stop, std::set<WorkerId>& lost_peers)
+      : stop_(stop), lost_(lost_peers) {}
   bool is_stopped() const { return stop_ != nullptr && stop_->load(); }
   Standing standing(int64_t step) override { return {step, is_stopped()}; }
+  void lost(WorkerId peer, const Error&) override { lost_.insert(peer); }
 
  private:
   const std::atomic<bool>* stop_;
+  std::set<WorkerId>& lost_;
 };
 
 Status check_part(const Job& job, const Plan& plan, const PartPlace& place) {
@@ -160,7 +163,7 @@ StepInput PartCompute::input_of(const Plan& plan) const {
 }
 
 Status PartCompute::run_pass(const Pass& pass, const std::atomic<bool>* stop) {
-  StopObserver observer(stop);
+  PartObserver observer(stop, lost_);
   if (observer.is_stopped()) {
     return Error{Code::Cancelled, Reach::Call,
                  cat("stage ", place_.stage, ": nobody needs this gradient any more")};
@@ -211,7 +214,7 @@ Result<HeldOutLoss> PartCompute::validate(std::span<const float> parameters,
   const std::vector<std::vector<Op>>& lists = plan_.evaluation.lists;
   const auto own = static_cast<size_t>(self_.value);
   if (own >= lists.size() || lists[own].empty()) return HeldOutLoss{};
-  StopObserver observer(stop);
+  PartObserver observer(stop, lost_);
   if (observer.is_stopped()) {
     return Error{Code::Cancelled, Reach::Call,
                  cat("stage ", place_.stage, ": nobody needs this validation any more")};
@@ -228,6 +231,15 @@ Result<HeldOutLoss> PartCompute::validate(std::span<const float> parameters,
   for (const MicroLoss& one : outcome.losses) made.sum += one.loss;
   made.micros = std::ssize(outcome.losses);
   return made;
+}
+
+std::vector<StageId> PartCompute::lost_stages() const {
+  std::vector<StageId> stages;
+  for (size_t s = 0; s < plan_.stages.size(); ++s) {
+    const bool is_lost = lost_.count(plan_.stages[s].holders.front()) > 0;
+    if (is_lost) stages.push_back(StageId{static_cast<int32_t>(s)});
+  }
+  return stages;
 }
 
 }  // namespace tenuto

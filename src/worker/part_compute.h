@@ -5,6 +5,7 @@
 #include <atomic>
 #include <cstdint>
 #include <optional>
+#include <set>
 #include <span>
 #include <vector>
 
@@ -99,6 +100,9 @@ class PartCompute {
   Result<HeldOutLoss> validate(std::span<const float> parameters,
                                const std::atomic<bool>* stop = nullptr);
 
+  // The stages to whose part the connection was lost in a call, ascending.
+  std::vector<StageId> lost_stages() const;
+
  private:
   // Micro-batches of one iteration of one replica.
   struct Pass {
@@ -125,6 +129,7 @@ class PartCompute {
   int64_t epoch_;
   Device* device_;
   Runner runner_;
+  std::set<WorkerId> lost_;  // workers of the plan
 };
 
 }  // namespace tenuto

@@ -8,7 +8,6 @@
 #include <limits>
 #include <memory>
 #include <optional>
-#include <span>
 #include <string>
 #include <system_error>
 #include <utility>
@@ -20,12 +19,11 @@
 #include "base/text.h"
 #include "parameter_server/run_host.h"
 #include "runtime/given_parameters.h"
-#include "transport/memory.h"
 #include "worker/client_link.h"
 #include "worker/decide_worker.h"
 #include "worker/part_compute.h"
-#include "worker/part_trainer.h"
 #include "worker/range_files.h"
+#include "worker/served_part.h"
 #include "worker/server_start.h"
 #include "worker/worker_parts.h"
 #include "world/memory_need.h"
@@ -34,49 +32,6 @@ namespace tenuto {
 namespace {
 
 constexpr Duration kCloseLimit = std::chrono::seconds(2);
-
-// The worker of the plan of one pipeline that holds the stage.
-Result<WorkerId> holder_of(const Plan& plan, StageId stage) {
-  const bool is_there = stage.value >= 0 && stage.value < std::ssize(plan.stages);
-  if (is_there && !plan.stages[static_cast<size_t>(stage.value)].holders.empty()) {
-    return plan.stages[static_cast<size_t>(stage.value)].holders.front();
-  }
-  return invalid(cat("stage ", stage, " has no holder in the plan of one pipeline, which has ",
-                     plan.stages.size(), " stages"));
-}
-
-// What a part computes with. Its wire leads to the other stages of its replica; with one stage it
-// has no peers, and nothing is sent over it.
-struct PartSeat {
-  Status make(const Job& job, const Plan& plan, const PartPlace& place, const RealDevice& real) {
-    const auto holder = holder_of(plan, place.stage);
-    if (!holder.ok()) return holder.error();
-    const Status fits = check_memory_of(job, plan, {holder.value()});
-    if (!fits.ok()) return fits;
-    Hello hello;
-    hello.version = kWireVersion;
-    hello.self = holder.value();
-    transport = make_memory_transport(network, hello, mailbox);
-    auto made = make_compute(job, plan, holder.value(), {place.stage}, mailbox, real);
-    if (!made.ok()) return made.error();
-    device = std::move(made).value();
-    PartMachine machine;
-    machine.transport = transport.get();
-    machine.device = device.compute.get();
-    machine.mailbox = &mailbox;
-    machine.clock = &monotonic_clock();
-    auto part = PartCompute::make(job, plan, place, machine);
-    if (!part.ok()) return part.error();
-    compute.emplace(std::move(part).value());
-    return ok();
-  }
-
-  QueueMailbox mailbox;
-  MemoryNetwork network;
-  std::unique_ptr<Transport> transport;
-  WorkerCompute device;
-  std::optional<PartCompute> compute;
-};
 
 // The parameters of all stages with which a run begins. Each stage's device is made once for them,
 // in the host's memory, so that a server needs no accelerator: the values are the same on all.
@@ -166,41 +121,40 @@ class ServedWorker {
   }
 
   Status serve_part(const PartPlace& place) {
-    PartSeat seat;
-    const Status made = seat.make(job_, *first_->plan, place, device_);
-    if (!made.ok()) return made;
+    auto made = ServedPart::make(part_at(place));
+    if (!made.ok()) return made.error();
+    ServedPart& part = *made.value();
     greet(cat("replica ", place.replica, ", stage ", place.stage));
-    GivenParameters& given = *seat.device.compute->given_parameters();
-    link_.tell_elements(given.parameter_count(place.stage));
-    BackgroundTrainer trainer(training_with(seat));
+    link_.tell_elements(part.elements());
     servers::HostSettings host;
     host.process.kind = servers::ProcessKind::Part;
     host.process.replica = place.replica;
     host.process.stage = place.stage;
-    host.trainer = &trainer;
+    host.trainer = &part;
+    host.wire = part.has_siblings() ? &part : nullptr;
+    host.reports_iterations = part.is_last();
     const auto number = link_.process();
     if (!number.ok()) return number.error();
     if (!number.value()) return ok();
     return be_hosted(*number.value(), link_, std::move(host));
   }
 
-  BackgroundTrainerSettings training_with(PartSeat& seat) {
-    BackgroundTrainerSettings training;
-    training.compute = [&seat](std::span<const servers::MicroRange> micros,
-                               std::span<const float> parameters, const std::atomic<bool>& stop) {
-      return seat.compute->run(micros, parameters, &stop);
+  ServedPartSettings part_at(const PartPlace& place) {
+    ServedPartSettings settings;
+    settings.job = job_;
+    settings.plan = *first_->plan;
+    settings.place = place;
+    settings.make_device = [this, place](WorkerId self, Mailbox& mailbox) -> Result<WorkerCompute> {
+      const Status fits = check_memory_of(job_, *first_->plan, {self});
+      if (!fits.ok()) return fits.error();
+      return make_compute(job_, *first_->plan, self, {place.stage}, mailbox, device_);
     };
-    training.validate = [&seat](std::span<const float> parameters, const std::atomic<bool>& stop) {
-      return seat.compute->validate(parameters, &stop);
+    settings.make_wire = [this](WorkerId self, int64_t epoch, Mailbox& mailbox) {
+      return make_wire(job_, {settings_.job, settings_.token, kWireVersion, self, epoch}, mailbox);
     };
-    training.last_validation = [this](Mass applied) {
-      return job_.last_validation(applied.micros / job_.full_mass());
-    };
-    training.wake_compute = [&seat] { seat.mailbox.post(Done{}); };
-    training.wake_host = [this] { conversation_.mailbox.post(Done{}); };
-    training.fail = [this](const Error& why) { link_.fail(why); };
-    training.iteration = {job_.parallel.micros};
-    return training;
+    settings.wake_host = [this] { conversation_.mailbox.post(Done{}); };
+    settings.fail = [this](const Error& why) { link_.fail(why); };
+    return settings;
   }
 
   Status serve_ranges() {
@@ -262,7 +216,11 @@ class ServedWorker {
 
   // Runs this process as that of the number, until the run has ended.
   Status be_hosted(WorkerId number, servers::HostLink& link, servers::HostSettings host) {
-    auto wire = make_wire(number);
+    // What goes over it lies in the host's memory, on whatever device the parts compute.
+    Job job = job_;
+    job.device.kind = "cpu";
+    const Hello hello{settings_.job, settings_.token, kWireVersion, number, 0};
+    auto wire = make_wire(job, hello, conversation_.mailbox);
     if (!wire.ok()) return wire.error();
     host.process.number = number;
     host.choice = mode_choice_of(job_);
@@ -274,17 +232,12 @@ class ServedWorker {
     return hosted;
   }
 
-  // The wire between the processes of the run. What goes over it lies in the host's memory, on
-  // whatever device the parts compute.
-  Result<WorkerWire> make_wire(WorkerId number) {
-    Job job = job_;
-    job.device.kind = "cpu";
-    const Hello hello{settings_.job, settings_.token, kWireVersion, number, 0};
-    // How many processes of the run are on this host, is not known: they are taken to be too many
-    // for a wire that polls.
+  // How many processes of the run are on this host, is not known: they are taken to be too many for
+  // a wire that polls.
+  Result<WorkerWire> make_wire(const Job& job, const Hello& hello, Mailbox& mailbox) const {
     const auto here =
         std::make_shared<const std::atomic<int32_t>>(std::numeric_limits<int32_t>::max());
-    return make_worker_wire(job, hello, conversation_.mailbox, device_, {conversation_.tls, here});
+    return make_worker_wire(job, hello, mailbox, device_, {conversation_.tls, here});
   }
 
   WorkerEnd end_as_told() const {
