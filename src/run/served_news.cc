@@ -1,6 +1,5 @@
 // What the coordinator of a run with server shards makes of what processes, the launcher and a
 // person say.
-#include <algorithm>
 #include <csignal>
 #include <span>
 #include <utility>
@@ -15,8 +14,6 @@
 #include "world/fault.h"
 
 namespace tenuto {
-
-using servers::ProcessKind;
 
 // ---- what processes say ----------------------------------------------------------------------
 
@@ -179,14 +176,12 @@ void ServedCoordinator::expel_the_silent(Duration now) {
 
 // No replica is here, and none is about to come.
 bool ServedCoordinator::has_no_replica(Duration now) const {
-  const auto is_gone = [&](const ServedPlace& place) {
-    if (place.process.kind != ProcessKind::Part) return true;
+  return !places_.may_have_replica([&](const ServedPlace& place) {
     const auto started = starting_.find(place.worker);
     const bool is_starting =
         started != starting_.end() && now - started->second < input_.rules.start_limit;
-    return !place.is_taken() && !restarts_.has(place.worker) && !is_starting;
-  };
-  return std::all_of(places_.all().begin(), places_.all().end(), is_gone);
+    return restarts_.has(place.worker) || is_starting;
+  });
 }
 
 // ---- what the launcher and a person say ------------------------------------------------------

@@ -15,9 +15,12 @@ bool is_ready(const ServedPlace& place) {
 }
 
 std::string name_of(const ServedPlace& place) {
-  const bool is_part = place.process.kind == ProcessKind::Part;
-  return cat("worker ", place.worker, " (",
-             is_part ? cat("replica ", place.process.replica) : std::string("server"), ")");
+  std::string what = "server";
+  if (place.process.kind == ProcessKind::Part) {
+    what = cat("replica ", place.process.replica);
+    if (place.stages > 1) what += cat(", stage ", place.process.stage);
+  }
+  return cat("worker ", place.worker, " (", what, ")");
 }
 
 ServedProcesses::ServedProcesses(const Job& job) : job_(job) {
@@ -25,6 +28,7 @@ ServedProcesses::ServedProcesses(const Job& job) : job_(job) {
   for (int32_t worker = 0; worker < job.process_count(); ++worker) {
     ServedPlace place;
     place.worker = {worker};
+    place.stages = job.parallel.stages;
     if (worker < job.worker_count()) {
       place.process.kind = ProcessKind::Part;
       place.process.replica = {seats.pipeline_of(place.worker)};
@@ -128,6 +132,15 @@ std::vector<int64_t> ServedProcesses::elements() const {
 
 bool ServedProcesses::are_all_here() const {
   return std::all_of(places_.begin(), places_.end(), is_ready);
+}
+
+bool ServedProcesses::may_have_replica(const std::function<bool(const ServedPlace&)>& comes) const {
+  std::vector<bool> is_whole(static_cast<size_t>(job_.parallel.pipelines), true);
+  for (const ServedPlace& place : places_) {
+    if (place.process.kind != ProcessKind::Part || place.is_taken() || comes(place)) continue;
+    is_whole[static_cast<size_t>(place.process.replica.value)] = false;
+  }
+  return std::find(is_whole.begin(), is_whole.end(), true) != is_whole.end();
 }
 
 std::string ServedProcesses::missing() const {

@@ -9,6 +9,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <string>
 #include <vector>
@@ -24,6 +25,7 @@ namespace tenuto {
 struct ServedPlace {
   WorkerId worker;
   servers::RunProcess process;    // its number is none while the process does not belong to the run
+  int32_t stages = 1;             // of a replica
   int32_t incarnation = -1;       // of the process; -1 = none is here
   int32_t least_incarnation = 0;  // that a process may have: those below are lost
   int64_t elements = 0;           // Report::elements; 0 = not known yet
@@ -45,7 +47,8 @@ struct ServedPlace {
 // A process is here, and if it is that of a part, it knows the number of parameters.
 bool is_ready(const ServedPlace& place);
 
-// What a place is called in sentences: "worker 3 (server)", "worker 1 (replica 1)".
+// What a place is called in sentences: "worker 3 (server)", "worker 1 (replica 1)", with several
+// stages "worker 3 (replica 1, stage 1)".
 std::string name_of(const ServedPlace& place);
 
 // All places of a run.
@@ -75,6 +78,9 @@ class ServedProcesses {
   std::vector<int64_t> elements() const;
   // All places are taken, and their parts know the number of parameters.
   bool are_all_here() const;
+  // Whether some replica has a process in each of its places, or is to have one: `comes` says that
+  // of a place that is free.
+  bool may_have_replica(const std::function<bool(const ServedPlace&)>& comes) const;
   // Those that are not, as text: "worker 1 (replica 1), worker 3 (server)".
   std::string missing() const;
   // The place of a process that belongs to the run; null if it is lost.

@@ -113,6 +113,7 @@ std::string status_text(const ServedStatus& status, const ServedProcesses& proce
     list.push_back({{"worker", place.worker.value},
                     {"kind", is_part ? "replica" : "server"},
                     {"replica", is_part ? Json(place.process.replica.value) : Json(nullptr)},
+                    {"stage", is_part ? Json(place.process.stage.value) : Json(nullptr)},
                     {"alive", place.is_taken()}});
   }
   const Json json = {{"situation", status.situation},

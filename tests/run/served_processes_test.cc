@@ -151,5 +151,36 @@ TEST_F(ServedProcessesTest, WhatWasMissedInSleepIsForgiven) {
   EXPECT_EQ(places.all()[0].heard_at, std::chrono::seconds(5));
 }
 
+// Worker w is stage w mod 2 of replica w / 2.
+TEST(StagedProcesses, EachStageHasAPlace) {
+  Job job = two_and_two();
+  job.parallel.stages = 2;
+  ServedProcesses places(job);
+  ASSERT_EQ(places.all().size(), 6u);
+  EXPECT_EQ(places.all()[3].process.replica, ReplicaId{1});
+  EXPECT_EQ(places.all()[3].process.stage, StageId{1});
+  EXPECT_EQ(name_of(places.all()[3]), "worker 3 (replica 1, stage 1)");
+  EXPECT_EQ(name_of(places.all()[4]), "worker 4 (server)");
+  places.hear(report_of(0, 0, 100), {});
+  EXPECT_TRUE(places.elements().empty()) << "nobody has stage 1";
+  places.hear(report_of(3, 0, 60), {});
+  EXPECT_EQ(places.elements(), (std::vector<int64_t>{100, 60}));
+}
+
+TEST(StagedProcesses, AReplicaNeedsAllItsStages) {
+  Job job = two_and_two();
+  job.parallel.stages = 2;
+  ServedProcesses places(job);
+  const auto nobody = [](const ServedPlace&) { return false; };
+  EXPECT_FALSE(places.may_have_replica(nobody));
+  places.hear(report_of(0, 0, 100), {});
+  places.hear(report_of(3, 0, 60), {});
+  EXPECT_FALSE(places.may_have_replica(nobody)) << "each replica has one of two stages";
+  EXPECT_TRUE(places.may_have_replica(
+      [](const ServedPlace& place) { return place.worker == WorkerId{2}; }));
+  places.hear(report_of(1, 0, 60), {});
+  EXPECT_TRUE(places.may_have_replica(nobody));
+}
+
 }  // namespace
 }  // namespace tenuto

@@ -74,9 +74,11 @@ TEST(Status, NamesTheProcessesOfARunWithServerShards) {
   ASSERT_EQ(json["processes"].size(), 2u);
   EXPECT_EQ(json["processes"][0]["kind"], "replica");
   EXPECT_EQ(json["processes"][0]["replica"], 0);
+  EXPECT_EQ(json["processes"][0]["stage"], 0);
   EXPECT_EQ(json["processes"][0]["alive"], true);
   EXPECT_EQ(json["processes"][1]["kind"], "server");
   EXPECT_TRUE(json["processes"][1]["replica"].is_null());
+  EXPECT_TRUE(json["processes"][1]["stage"].is_null());
   EXPECT_EQ(json["processes"][1]["alive"], false);
   json["job"] = "run";
   EXPECT_EQ(status_lines(json.dump()),
