@@ -61,7 +61,14 @@ Status print_sample(const SampleRequest& request) {
 #if TENUTO_TORCH
   std::vector<float> parameters;
   if (manifest.value().servers) {
-    // With server shards a replica has one stage, which is the whole model.
+    // The files of ranges are those of stages, and only one stage has all parameters in the order
+    // of the whole model.
+    const size_t stages = manifest.value().partition.size();
+    if (stages > 1) {
+      return invalid(cat(path, " has the parameters of ", stages,
+                         " stages, which servers kept: text is printed only from a run with server "
+                         "shards that has one stage (parallel.stages = 1)"));
+    }
     auto read = read_parameters(shards, {0});
     if (!read.ok()) return read.error();
     parameters = std::move(read).value();

@@ -183,8 +183,21 @@ std::vector<WorkerId> members_of(const Job& job, const Plan& plan) {
   return {members.begin(), members.end()};
 }
 
+// With server shards each worker of a replica holds one stage. Some orders have several, unless the
+// job says otherwise.
+Status check_stages(const Job& job, const Plan& plan) {
+  const auto stages = static_cast<int64_t>(plan.stages.size());
+  if (!job.has_servers() || stages == job.parallel.stages) return ok();
+  return Error{
+      Code::Infeasible, Reach::Job,
+      cat("parallel.order = \"", job.parallel.order, "\" makes ", stages, " stages for ",
+          job.parallel.stages, " workers of a replica, and with server shards each worker ",
+          "holds one: set parallel.chunks to 1, or take another order")};
+}
+
 Status check_plan(const TrainOptions& options, const Job& job, const Plan& plan) {
   Status right = check(plan);
+  if (right.ok()) right = check_stages(job, plan);
   if (right.ok()) right = check_queues(job, plan);
   if (right.ok()) right = check_plan_text(plan);
   const bool here = options.start_workers && job.coordinator.launch.empty();
@@ -199,13 +212,15 @@ struct Start {
   int64_t mass = 0;  // server shards: of the checkpoint
 };
 
-Result<Start> find_start(const TrainOptions& options, const Job& job, const std::string& run) {
+Result<Start> find_start(const TrainOptions& options, const Job& job, const Plan& plan,
+                         const std::string& run) {
   if (options.beginning != Beginning::Resume) return Start{};
   if (options.goes_on && list_checkpoints(run).empty()) return Start{};
   const Result<Manifest> manifest = find_checkpoint(run, options.from_step, "--from-step");
   if (!manifest.ok()) return manifest.error();
   const std::string path = checkpoint_path(run, manifest.value().step);
-  const Status same = check_resumable(job, manifest.value(), path);
+  Status same = check_resumable(job, manifest.value(), path);
+  if (same.ok()) same = check_same_layers(plan, manifest.value(), path);
   if (!same.ok()) return same.error();
   Start start{manifest.value().step, manifest.value().step, {}};
   if (manifest.value().servers) start.mass = manifest.value().servers->mass;
@@ -435,7 +450,7 @@ int train(const TrainOptions& asked) {
   const Result<RunDirectory> run =
       RunDirectory::open(folder, options.beginning, kLockLimit, orphan.has_value());
   if (!run.ok()) return fail(run.error(), 2);
-  const Result<Start> start = find_start(options, job, run.value().path());
+  const Result<Start> start = find_start(options, job, plan.value(), run.value().path());
   if (!start.ok()) return fail(start.error(), 2);
   if (!orphan && start.value().first_step >= job.steps) {
     return say_all_done(options, job, run.value(), start.value());

@@ -1,5 +1,7 @@
 #include "run/resume.h"
 
+#include <vector>
+
 #include "base/text.h"
 #include "world/load.h"
 
@@ -16,7 +18,8 @@ Status expect_same(const std::string& path, const char* key, const Value& was, c
 Status check_same_servers(const Job& before, const Job& job, const std::string& path) {
   const ParallelSettings& old = before.parallel;
   const ParallelSettings& now = job.parallel;
-  for (const Status& same : {expect_same(path, "parallel.pipelines", old.pipelines, now.pipelines),
+  for (const Status& same : {expect_same(path, "parallel.stages", old.stages, now.stages),
+                             expect_same(path, "parallel.pipelines", old.pipelines, now.pipelines),
                              expect_same(path, "parallel.micros", old.micros, now.micros)}) {
     if (!same.ok()) return same;
   }
@@ -25,7 +28,24 @@ Status check_same_servers(const Job& before, const Job& job, const std::string& 
   return expect_same(path, "optimizer.momentum", was, is);
 }
 
+// "0 to 3, 3 to 6"
+std::string layers_text(const std::vector<Stage>& stages) {
+  std::string text;
+  for (const Stage& stage : stages) {
+    text += cat(text.empty() ? "" : ", ", stage.layer_first, " to ", stage.layer_end);
+  }
+  return text;
+}
+
 }  // namespace
+
+Status check_same_layers(const Plan& plan, const Manifest& manifest, const std::string& path) {
+  if (!manifest.servers) return ok();
+  const std::string was = layers_text(manifest.partition), is = layers_text(plan.stages);
+  if (was == is) return ok();
+  return invalid(cat(path, " has the states of stages with layers ", was, ", the job's have ", is,
+                     ": resume the run with the settings of the checkpoint (manifest.json)"));
+}
 
 Status check_resumable(const Job& job, const Manifest& manifest, const std::string& path) {
   const Result<Job> before = job_from_toml(manifest.job, path + "/manifest.json");

@@ -97,5 +97,22 @@ TEST(Resume, ServerShardsKeepOrLackMomentum) {
   EXPECT_NE(refusal(with, manifest_of(without)), "");
 }
 
+// The states in a checkpoint of server shards are those of stages.
+TEST(Resume, StagesOfServersKeepTheirLayers) {
+  Manifest manifest = manifest_of(with_servers());
+  manifest.partition = {{0, 2, {}}, {2, 5, {}}};
+  Plan plan;
+  plan.stages = {{0, 2, {WorkerId{0}}}, {2, 5, {WorkerId{1}}}};
+  EXPECT_TRUE(check_same_layers(plan, manifest, "checkpoint-3").ok());
+  plan.stages[0].layer_end = plan.stages[1].layer_first = 3;
+  const Status other = check_same_layers(plan, manifest, "checkpoint-3");
+  ASSERT_FALSE(other.ok());
+  EXPECT_EQ(other.error().message,
+            "checkpoint-3 has the states of stages with layers 0 to 2, 2 to 5, the job's have 0 to "
+            "3, 3 to 5: resume the run with the settings of the checkpoint (manifest.json)");
+  manifest.servers.reset();
+  EXPECT_TRUE(check_same_layers(plan, manifest, "checkpoint-3").ok());
+}
+
 }  // namespace
 }  // namespace tenuto
