@@ -102,29 +102,34 @@ Found misfit_of_training(const Job& job) {
                 "run (tenuto inject)"};
 }
 
-// What a replica may be. With several stages, a weight that two of them share would have to be
-// refused as well (model.tied): each stage computes only its own share of that weight's gradient.
+// What a replica may be: a worker for each stage, each with its own share of every gradient.
 Found misfit_of_replica(const Job& job) {
   const ParallelSettings& parallel = job.parallel;
   for (const auto& [key, path] : {std::pair("parallel.plan", &parallel.plan),
                                   std::pair("parallel.schedule", &parallel.schedule)}) {
     if (path->empty()) continue;
     return Misfit{key, cat("names ", excerpt(*path),
-                           ", and with server shards each replica is one worker, whose plan is "
-                           "made for it: leave it out")};
-  }
-  if (parallel.stages > 1) {
-    return Misfit{"parallel.stages",
-                  cat(parallel.stages,
-                      " stages do not go with server shards in this version: set it to 1, so that "
-                      "each pipeline is one worker")};
+                           ", and with server shards each replica has a plan that is made for it: "
+                           "leave it out")};
   }
   if (parallel.chunks > 1) {
     return Misfit{"parallel.chunks", cat(parallel.chunks,
                                          " stages in a worker do not go with server shards in this "
                                          "version: set it to 1")};
   }
-  return {};
+  if (parallel.stages == 1) return {};
+  if (job.model.tied) {
+    return Misfit{"model.tied",
+                  cat("is true, and with server shards first and last of ", parallel.stages,
+                      " stages cannot share a weight, because each has only its own part of that "
+                      "weight's gradient: set it to false, or parallel.stages to 1")};
+  }
+  if (job.optimizer.clip <= 0) return {};
+  return Misfit{"optimizer.clip",
+                cat(job.optimizer.clip,
+                    " needs the norm of the whole gradient, and with server "
+                    "shards no server has more than one of ",
+                    parallel.stages, " stages in a range: set it to 0, or parallel.stages to 1")};
 }
 
 Found misfit_of_servers(const Job& job) {

@@ -154,7 +154,6 @@ TEST(JobWithServers, SettingsOfSynchronousTrainingAreRefused) {
       {"resilience.numerics=reproducible", "\"reproducible\" sums the gradients of a step in"},
       {"parallel.optimizer=staggered", "\"staggered\" says when each stage makes its update"},
       {"parallel.schedule=lists.sched", "names lists.sched, and with server shards each replica"},
-      {"parallel.stages=2", "2 stages do not go with server shards in this version"},
       {"parallel.chunks=2", "2 stages in a worker do not go with server shards in this version"},
       {"sync.servers=3", "3 servers would each have a part of the model, and optimizer.clip (1)"},
   };
@@ -163,6 +162,21 @@ TEST(JobWithServers, SettingsOfSynchronousTrainingAreRefused) {
     const std::string said = refusal(with_servers(), {"--" + flag});
     EXPECT_EQ(said.find(cat("--", flag, ": ", key, " ", sentence)), 0u) << said;
   }
+}
+
+// A replica of several stages: with clipping off, and without a weight that two of them share.
+TEST(JobWithServers, StagesHaveTheirOwnParameters) {
+  std::vector<std::string> flags = with_servers();
+  flags.push_back("parallel.stages=2");
+  EXPECT_EQ(refusal(flags, {"optimizer.clip=0"}), "");
+  const auto expect_begin = [&](const std::vector<std::string>& more, const std::string& begin) {
+    const std::string said = refusal(flags, more);
+    EXPECT_EQ(said.find(begin), 0u) << said;
+  };
+  expect_begin({"--optimizer.clip=0.5"},
+               "--optimizer.clip=0.5: optimizer.clip 0.5 needs the norm of the whole gradient");
+  expect_begin({"optimizer.clip=0", "--model.tied=true"},
+               "--model.tied=true: model.tied is true, and with server shards first and last of 2");
 }
 
 TEST(JobWithServers, WhatFitsIsAccepted) {
