@@ -197,9 +197,9 @@ int server_message_seeds(const fs::path& folder) {
   seeds["form"] = encode_command(FormCommand{4, {"127.0.0.1:4002", "127.0.0.1:4003"}});
   seeds["forming"] = encode_report(FormingReport{4, "127.0.0.1:4002"});
   bool written = true;
-  for (const auto& [name, bytes] : seeds) {
+  for (const auto& [name, seed] : seeds) {
     written &= put(folder / "server_message" / name,
-                   {reinterpret_cast<const char*>(bytes.data()), bytes.size()});
+                   {reinterpret_cast<const char*>(seed.data()), seed.size()});
   }
   return written ? 0 : fault("the seeds cannot be written");
 }
