@@ -364,7 +364,8 @@ void say_ending(const TrainOptions& options, const Job& job, const RunDirectory&
   print_figures(figures, job);
   if (ending.exit_code == 0 && checkpoint) {
     std::printf("checkpoint       %s\n", checkpoint_path(run.path(), *checkpoint).c_str());
-    if (job.model.kind == "gpt" && job.device.kind != "paced") {
+    const bool in_stages = job.has_servers() && job.parallel.stages > 1;
+    if (job.model.kind == "gpt" && job.device.kind != "paced" && !in_stages) {
       std::printf("print text from it with: tenuto sample %s\n", run.path().c_str());
     }
   }

@@ -87,8 +87,8 @@ void ServedCoordinator::take_news() {
   for (const servers::ValidatedReport& report : run_->take_validated()) steps_.add(report);
   for (const servers::ModeReport& report : run_->take_modes()) {
     steps_.set_mode(to_text(report.mode));
-    const std::string why = report.reason.empty() ? "" : ": " + report.reason;
-    say("mode", cat("sync mode ", steps_.mode(), why));
+    // The reason begins with the mode.
+    say("mode", cat("sync mode ", report.reason.empty() ? steps_.mode() : report.reason));
   }
   for (const servers::SavedReport& report : run_->take_saved()) {
     if (const auto saved = states_->add(report)) store(*saved);
