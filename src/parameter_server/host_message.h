@@ -152,7 +152,8 @@ struct ValidatedReport {
   double loss_sum = 0;  // over its micro-batches of the held-out pass, in nats per target
   int64_t micros = 0;   // of the held-out pass; 0 = the replica has none of them
 };
-// A part of a replica of several stages has a wire for this formation, and listens there.
+// A part of a replica has made its wire to the parts of the other stages, and listens at this
+// address.
 struct FormingReport {
   int64_t epoch = 0;    // of the formation
   std::string address;  // at most kFrameText bytes

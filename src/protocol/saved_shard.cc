@@ -9,6 +9,15 @@
 #include "base/text.h"
 
 namespace tenuto {
+
+std::string checkpoint_path(const std::string& run, int64_t step) {
+  return cat(run, "/", kCheckpointPrefix, step);
+}
+
+std::string unfinished_path(const std::string& run, int64_t step) {
+  return checkpoint_path(run, step) + kUnfinished;
+}
+
 namespace {
 
 std::string hexadecimal(uint32_t value) {

@@ -1,4 +1,5 @@
-// The description of a file of a checkpoint: its size and its checksum.
+// The files of a checkpoint, as workers write them and the coordinator reads them: where they lie,
+// and the size and the checksum of each.
 #pragma once
 
 #include <cstdint>
@@ -8,6 +9,19 @@
 #include "protocol/report.h"
 
 namespace tenuto {
+
+// The file with the decider's record, in a checkpoint of server shards.
+inline constexpr const char* kRecordFile = "record.state";
+
+// What the names of checkpoints begin with, and what those of unfinished ones end with.
+inline constexpr const char* kCheckpointPrefix = "checkpoint-";
+inline constexpr const char* kUnfinished = ".tmp";
+
+// RUN/checkpoint-STEP.
+std::string checkpoint_path(const std::string& run, int64_t step);
+
+// RUN/checkpoint-STEP.tmp, where the files are written.
+std::string unfinished_path(const std::string& run, int64_t step);
 
 // Reads the file `directory`/`file`, which holds the state of a stage as of `version`, from its
 // beginning to its end.

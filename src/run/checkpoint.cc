@@ -25,8 +25,6 @@ namespace fs = std::filesystem;
 constexpr int kManifestVersion = 1;
 constexpr const char* kFormat = "tenuto checkpoint";
 constexpr const char* kManifestName = "manifest.json";
-constexpr const char* kPrefix = "checkpoint-";
-constexpr const char* kUnfinished = ".tmp";
 constexpr const char* kAside = ".aside";
 
 Error corrupt(std::string message) { return {Code::Corrupt, Reach::Job, std::move(message)}; }
@@ -51,8 +49,8 @@ Json to_json(const Manifest& manifest) {
 
 // The step in the name of a checkpoint's folder, with any text behind it; -1 = it has none.
 int64_t step_in(std::string_view name) {
-  if (!name.starts_with(kPrefix)) return -1;
-  const char* digits = name.data() + std::strlen(kPrefix);
+  if (!name.starts_with(kCheckpointPrefix)) return -1;
+  const char* digits = name.data() + std::strlen(kCheckpointPrefix);
   int64_t step = -1;
   const auto read = std::from_chars(digits, name.data() + name.size(), step);
   return read.ec == std::errc() ? step : -1;
@@ -148,7 +146,7 @@ class ManifestReader {
         const std::string expected = cat("stage-", manifest.files.size(), ".safetensors");
         expect(name == expected, field + "name", expected, name);
       }
-      has_record |= name == kDeciderFile;
+      has_record |= name == kRecordFile;
       const int64_t bytes = number(file, "bytes", field + "bytes", 1);
       const std::string checksum = text(file, "crc32c", field + "crc32c");
       const bool digits = checksum.size() == 8 &&
@@ -157,7 +155,7 @@ class ManifestReader {
       manifest.files.push_back({manifest.step, name, bytes, checksum});
     }
     if (manifest.servers) {
-      expect(has_record, "files", cat("to have ", kDeciderFile), "none");
+      expect(has_record, "files", cat("to have ", kRecordFile), "none");
       return;
     }
     expect(manifest.files.size() == manifest.partition.size(), "files",
@@ -215,14 +213,6 @@ bool is_state_file(std::string_view name) {
   return name.ends_with(".state") && name.find('/') == std::string_view::npos;
 }
 
-std::string checkpoint_path(const std::string& run, int64_t step) {
-  return cat(run, "/", kPrefix, step);
-}
-
-std::string unfinished_path(const std::string& run, int64_t step) {
-  return checkpoint_path(run, step) + kUnfinished;
-}
-
 Result<std::string> finish_checkpoint(const std::string& run, const Manifest& manifest) {
   const std::string path = checkpoint_path(run, manifest.step);
   const std::string unfinished = unfinished_path(run, manifest.step);
@@ -250,7 +240,7 @@ std::vector<int64_t> list_checkpoints(const std::string& run) {
   for (const auto& entry : fs::directory_iterator(run, failure)) {
     const std::string name = entry.path().filename().string();
     const int64_t step = step_in(name);
-    if (step >= 0 && name == cat(kPrefix, step)) steps.push_back(step);
+    if (step >= 0 && name == cat(kCheckpointPrefix, step)) steps.push_back(step);
   }
   std::sort(steps.begin(), steps.end());
   return steps;

@@ -14,11 +14,9 @@
 #include "base/result.h"
 #include "ir/plan.h"
 #include "protocol/report.h"
+#include "protocol/saved_shard.h"
 
 namespace tenuto {
-
-// The file with the decider's record, in a checkpoint of server shards (worker/range_files.h).
-inline constexpr std::string_view kDeciderFile = "record.state";
 
 // Whether a file of a checkpoint of server shards may have this name: no folder in it, and .state
 // at its end.
@@ -50,12 +48,6 @@ Result<std::string> finish_checkpoint(const std::string& run, const Manifest& ma
 
 // The steps of all checkpoint folders in `run`, ascending.
 std::vector<int64_t> list_checkpoints(const std::string& run);
-
-// RUN/checkpoint-STEP.
-std::string checkpoint_path(const std::string& run, int64_t step);
-
-// RUN/checkpoint-STEP.tmp, where a checkpoint is written.
-std::string unfinished_path(const std::string& run, int64_t step);
 
 // Reads the manifest of a checkpoint and checks every file against it, and the manifest itself
 // against the folder's name and the settings that it holds.

@@ -28,7 +28,7 @@ std::optional<SavedVersion> SavedStates::add(const servers::SavedReport& report)
   files.clear();
   for (const servers::SavedFile& file : report.files) {
     // Whoever has the record writes it, with the same bytes.
-    if (file.name == kDeciderFile) {
+    if (file.name == kRecordFile) {
       saving.record = file;
     } else {
       files.push_back(file);

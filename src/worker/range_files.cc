@@ -83,7 +83,7 @@ std::string range_file_name(const servers::ElementRange& range) {
 
 std::string unfinished_folder(const std::string& directory, Mass applied, Mass full) {
   CHECK(full > Mass{}, "a step with micro-batches");
-  return cat(directory, "/checkpoint-", applied.micros / full.micros, ".tmp");
+  return unfinished_path(directory, applied.micros / full.micros);
 }
 
 Result<std::vector<SavedFile>> write_range(const std::string& folder,

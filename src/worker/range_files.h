@@ -12,14 +12,13 @@
 #include "base/result.h"
 #include "ir/mass.h"
 #include "parameter_server/host_message.h"
+#include "protocol/saved_shard.h"
 #include "sync/servers/server_shard.h"
 
 namespace tenuto {
 
 // The name of the file with a range's state: "stage-0-range-0-1024.state".
 std::string range_file_name(const servers::ElementRange& range);
-// The name of the file with the record.
-inline constexpr const char* kRecordFile = "record.state";
 
 // Where the files of a state with so much applied mass belong while the checkpoint is not complete:
 // DIRECTORY/checkpoint-STEP.tmp, of the last step that is done.

@@ -89,7 +89,8 @@ class ServerShard {
   // What is to be sent, in this order. Empty afterwards.
   std::vector<Message> take_messages();
 
-  // The oldest state that is to be written down and was not taken yet; none = none is committed.
+  // The oldest state of a committed version that is to be written to a checkpoint and was not taken
+  // yet; none = there is none.
   // `all_committed`: the caller knows that all versions so far are, as at the end of a run.
   std::optional<SavedState> take_saved(bool all_committed = false);
 
