@@ -3,7 +3,8 @@
 Each process has the whole model, one thread, and some micro-batches in each step. Both train the
 same network with AdamW and the same clip; DDP adds up the gradients of all but the last micro-batch
 without communication, as its users do. Rounds alternate; the table has the median of the tokens per
-second and of the ratio.
+second, of the ratio, and of the processor time that all processes of a run take for 1,000 tokens,
+tenuto's coordinator included.
 Usage: data_parallel.py TENUTO [--processes 1,2,4] [--rounds 5] [--seconds 12] [--json]
 TENUTO is the built program; this script needs a Python with torch.
 """
@@ -92,10 +93,10 @@ def member(rank, processes, store, seconds):
         loss = functional.cross_entropy(logits.reshape(-1, VOCABULARY), batch[:, 1:].reshape(-1))
         (loss / MICROS).backward()
 
-    steps, begun, on = 0, 0.0, torch.ones(1)
+    steps, begun, used, on = 0, 0.0, 0.0, torch.ones(1)
     while on.item() > 0:
         if steps == WARM_UP:
-            begun = time.monotonic()
+            begun, used = time.monotonic(), time.process_time()
         for micro in range(MICROS):
             if micro + 1 < MICROS and processes > 1:
                 with parallel.no_sync():
@@ -110,9 +111,9 @@ def member(rank, processes, store, seconds):
             if rank == 0 and time.monotonic() - begun > seconds:
                 on.zero_()
             dist.broadcast(on, 0)
-    if rank == 0:
-        took = time.monotonic() - begun
-        print(json.dumps({"tokens": (steps - WARM_UP) * tokens_of_step(processes) / took}))
+    tokens = (steps - WARM_UP) * tokens_of_step(processes)
+    print(json.dumps({"rank": rank, "tokens": tokens / (time.monotonic() - begun),
+                      "processor": (time.process_time() - used) / tokens * 1000}))
     dist.destroy_process_group()
 
 
@@ -130,7 +131,8 @@ def run_ddp(folder, processes, seconds):
         if process.returncode:
             sys.exit(f"torch DDP: {errors}")
         said += [json.loads(line) for line in out.splitlines() if line.startswith("{")]
-    return said[0]["tokens"]
+    first = next(one for one in said if one["rank"] == 0)
+    return first["tokens"], sum(one["processor"] for one in said)
 
 
 # --- Tenuto ------------------------------------------------------------------------------------
@@ -155,26 +157,51 @@ def job_file(folder, processes):
     return job
 
 
+def processor_seconds(process):
+    """What a process and those that it has started have used so far."""
+    ticks = 0
+    for folder in pathlib.Path("/proc").glob("[0-9]*"):
+        try:
+            fields = (folder / "stat").read_text().rpartition(")")[2].split()
+        except OSError:
+            continue  # it has ended
+        if process in (int(folder.name), int(fields[1])):
+            ticks += int(fields[11]) + int(fields[12])
+    return ticks / os.sysconf("SC_CLK_TCK")
+
+
+def committed(metrics):
+    """The moments at which the steps so far were committed."""
+    if not metrics.exists():
+        return []
+    return [json.loads(line)["time"] for line in metrics.read_text().splitlines(True)
+            if line.endswith("\n")]
+
+
 def run_tenuto(program, folder, processes, seconds):
     metrics = folder / "run" / "metrics.jsonl"
     metrics.unlink(missing_ok=True)
     process = subprocess.Popen([program, "train", str(job_file(folder, processes)), "--overwrite"],
                                stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
-    marks = []  # when which number of steps was committed
+    marks = []  # of a look at the run: the number of steps, and the processor time so far
     end = time.monotonic() + LIMIT
     try:
-        while not marks or marks[-1][0] - marks[0][0] < seconds:
+        times = []
+        while len(times) <= WARM_UP or times[-1] - times[WARM_UP - 1] < seconds:
             if process.poll() is not None or time.monotonic() > end:
                 sys.exit(f"tenuto: {process.communicate()[1]}")
-            steps = metrics.read_text().count("\n") if metrics.exists() else 0
-            if steps >= WARM_UP and (not marks or steps > marks[-1][1]):
-                marks.append((time.monotonic(), steps))
-            time.sleep(0.01)
+            time.sleep(0.2)
+            times = committed(metrics)
+            if len(times) >= WARM_UP and (not marks or len(times) > marks[-1][0]):
+                marks.append((len(times), processor_seconds(process.pid)))
     finally:
         process.terminate()
         process.communicate(timeout=LIMIT)
-    (begun, first), (ended, last) = marks[0], marks[-1]
-    return (last - first) * tokens_of_step(processes) / (ended - begun)
+    took = times[-1] - times[WARM_UP - 1]
+    (first, before), (last, after) = marks[0], marks[-1]
+    tokens = tokens_of_step(processes)
+    return ((len(times) - WARM_UP) * tokens / took,
+            (after - before) / ((last - first) * tokens) * 1000)
 
 
 def main():
@@ -204,18 +231,22 @@ def main():
                         lambda: theirs.append(run_ddp(folder, processes, chosen.seconds))]
                 for run in both if turn % 2 == 0 else reversed(both):
                     run()
-            ratios = [one / other for one, other in zip(ours, theirs)]
-            rows.append({"processes": processes, "tenuto": statistics.median(ours),
-                         "ddp": statistics.median(theirs), "ratio": statistics.median(ratios),
+            ratios = [one[0] / other[0] for one, other in zip(ours, theirs)]
+            rows.append({"processes": processes, "ratio": statistics.median(ratios),
                          "ratios": ratios})
+            for which, runs in (("tenuto", ours), ("ddp", theirs)):
+                rows[-1][which] = statistics.median(one[0] for one in runs)
+                rows[-1][f"{which}_processor"] = statistics.median(one[1] for one in runs)
     if chosen.json:
         print(json.dumps(rows))
         return
-    print("processes  tenuto tokens/s  DDP tokens/s  ratio  (each round)")
+    print("           tokens per second    processor ms for 1,000 tokens")
+    print("processes      tenuto       DDP        tenuto       DDP           ratio  (each round)")
     for row in rows:
         each = " ".join(f"{ratio:.3f}" for ratio in row["ratios"])
-        print(f"{row['processes']:9}  {row['tenuto']:15.0f}  {row['ddp']:12.0f}  "
-              f"{row['ratio']:5.3f}  ({each})")
+        print(f"{row['processes']:9}  {row['tenuto']:10.0f}{row['ddp']:10.0f}"
+              f"{row['tenuto_processor'] * 1000:14.1f}{row['ddp_processor'] * 1000:10.1f}"
+              f"{row['ratio']:16.3f}  ({each})")
 
 
 if __name__ == "__main__":
