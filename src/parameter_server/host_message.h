@@ -101,6 +101,7 @@ struct MeasuredReport {
 struct ModeReport {
   SyncMode mode;
   std::string reason = {};  // one sentence, of which kFrameText bytes are sent
+  Version version = {};     // after all updates that were decided in the mode before
 };
 // A replica makes no more offers.
 struct StoppedReport {};

@@ -241,7 +241,7 @@ void members(Form& form, T& report) {
 
 template <class Form, Is<ModeReport> T>
 void members(Form& form, T& report) {
-  form(report.mode, report.reason);
+  form(report.mode, report.reason, report.version);
 }
 
 template <class Form, Is<StateReport> T>

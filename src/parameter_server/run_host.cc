@@ -207,8 +207,10 @@ class HostLoop {
     if (!choice.ok()) return choice.error();
     if (!choice.value()) return ok();
     const SyncMode& mode = choice.value()->mode;
+    // Offers that wait may make an update in the new mode at once.
+    const Version before = decider->record().version;
     if (const Status fault = process_.change(mode); !fault.ok()) return fault;
-    return link_.report(ModeReport{mode, choice.value()->reason});
+    return link_.report(ModeReport{mode, choice.value()->reason, before});
   }
 
   // The host lets keepers finish when the decider has committed all, so all versions are committed.

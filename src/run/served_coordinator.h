@@ -62,6 +62,7 @@ class ServedCoordinator {
   void hear_exit(ServedPlace& place, const Exited& exited);
   void hear_said(ServedPlace& place, const servers::HostReport& report);
   void take_news();
+  void note_first_update();
   void suspect(const ServedPlace& from, WorkerId process);
   void fail(ServedPlace& place, const std::string& why, Code code);
   void lose(ServedPlace& place, const Fate& fate);
@@ -114,6 +115,7 @@ class ServedCoordinator {
   bool has_begun_ = false;
   ServedSteps steps_;
   Version committed_;                  // of the newest report that steps_ has
+  std::optional<servers::ModeReport> changed_;  // the newest change, until an update of it is known
   std::optional<SavedStates> states_;  // as run_
   int64_t saved_ = -1;                 // step of the newest checkpoint
   Version stored_;                     // of the newest checkpoint of this run

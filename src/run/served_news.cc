@@ -89,11 +89,20 @@ void ServedCoordinator::take_news() {
     steps_.set_mode(to_text(report.mode));
     // The reason begins with the mode.
     say("mode", cat("sync mode ", report.reason.empty() ? steps_.mode() : report.reason));
+    changed_ = report;
   }
+  note_first_update();
   for (const servers::SavedReport& report : run_->take_saved()) {
     if (const auto saved = states_->add(report)) store(*saved);
   }
   pass_commands();
+}
+
+// A mode is in force when the decider has changed it. Its first update may come an iteration later.
+void ServedCoordinator::note_first_update() {
+  if (!changed_ || committed_ <= changed_->version) return;
+  note("update", cat("the first update in sync mode ", to_text(changed_->mode), " is committed"));
+  changed_.reset();
 }
 
 // Two processes without a connection cannot go on together. If no end of a process explains it, the

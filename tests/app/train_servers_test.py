@@ -214,6 +214,8 @@ class Modes(Served):
         run.wait_until(lambda: run.metrics()[-1]["mode"] == "asynchronous", "the mode is in force")
         run.wait_until(lambda: any("asynchronous" in reason for reason in self.told(run, "mode")),
                        "the event of the mode")
+        run.wait_until(lambda: any("asynchronous" in reason for reason in self.told(run, "update")),
+                       "the event of its first update")
         for wish in ("sync.mode=sometimes", "link=0-1:30ms"):
             answer = self.ask("inject", run, wish)
             self.assertEqual(answer.returncode, 2, answer.stdout)

@@ -76,7 +76,7 @@ std::vector<HostReport> all_reports() {
           PlacedReport{7},
           MeasuredReport{measured()},
           MeasuredReport{},
-          ModeReport{grace(), "it is faster"},
+          ModeReport{grace(), "it is faster", {12}},
           StoppedReport{},
           StateReport{{2}, {41}},
           FinishedReport{},
@@ -162,10 +162,11 @@ TEST(HostMessage, NothingIsLeftOut) {
   const auto failed = decode_report(encode_report(FailedReport{"the disk is full"}));
   ASSERT_TRUE(failed.ok());
   EXPECT_EQ(std::get<FailedReport>(failed.value()).why, "the disk is full");
-  const auto changed = decode_report(encode_report(ModeReport{grace(), "it is faster"}));
+  const auto changed = decode_report(encode_report(ModeReport{grace(), "it is faster", {12}}));
   ASSERT_TRUE(changed.ok());
   EXPECT_EQ(std::get<ModeReport>(changed.value()).mode, grace());
   EXPECT_EQ(std::get<ModeReport>(changed.value()).reason, "it is faster");
+  EXPECT_EQ(std::get<ModeReport>(changed.value()).version, Version{12});
 }
 
 TEST(HostMessage, NothingIsLeftOutOfWhatIsCommittedSavedAndValidated) {
