@@ -1,8 +1,8 @@
 // Sync modes on the virtual clock: how long until a small network reaches an accuracy, for every
 // fixed mode, published systems, the published heuristic, the look-ahead and the learned chooser,
 // over the scenarios of sync/scenario.h. All modes have the same seeds: data, first parameters and
-// the luck of every iteration. So each is compared with the best fixed one seed by seed, and s.e.
-// is the standard error of that ratio.
+// the luck of every iteration. So each is compared with the best fixed one seed by seed in its
+// time, and with the synchronous mode in its gradients; s.e. is the standard error of these ratios.
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <chrono>
@@ -71,15 +71,17 @@ std::string fitted(const std::string& mode, const SyncScenario& scenario) {
   return to_text(scaled);
 }
 
+double mean_of(const std::vector<double>& values) {
+  double sum = 0;
+  for (const double one : values) sum += one;
+  return sum / static_cast<double>(values.size());
+}
+
 struct Cell {
-  std::vector<double> seconds;  // per seed; the limit where the target was not reached
-  double gradients = 0, age = 0, rate = 0, changes = 0, dropped = 0;
-  int missed = 0;
-  double mean() const {
-    double sum = 0;
-    for (const double one : seconds) sum += one;
-    return sum / static_cast<double>(seconds.size());
-  }
+  std::vector<double> seconds;    // per seed; the limit where the target was not reached
+  std::vector<double> gradients;  // per seed; those until the limit where it was not reached
+  double age = 0, rate = 0, changes = 0, dropped = 0;
+  int missed = 0, rising = 0;  // seeds that missed the target; in which the loss rose
 };
 
 // These are modes here, too.
@@ -132,7 +134,8 @@ Cell measure(const Asked& asked, const SyncScenario& scenario, const std::string
     const TrialResult& of = result.value();
     cell.seconds.push_back(to_milliseconds(of.reached.value_or(setting.limit)) / 1000);
     cell.missed += !of.reached;
-    cell.gradients += of.gradients / asked.seeds;
+    cell.rising += of.rises > 0;
+    cell.gradients.push_back(of.gradients);
     cell.age += of.measure.mean_age / asked.seeds;
     cell.rate += of.measure.gradients_per_second / asked.seeds;
     cell.changes += static_cast<double>(of.changes) / asked.seeds;
@@ -170,29 +173,84 @@ const std::vector<double>* best_of(const std::vector<std::string>& modes,
   const Cell* best = nullptr;
   for (size_t i = 0; i < cells.size(); ++i) {
     const bool is_fixed = !is_chooser(modes[i]) && !is_baseline(modes[i]);
-    if (is_fixed && (best == nullptr || cells[i].mean() < best->mean())) best = &cells[i];
+    const bool is_better = best == nullptr || mean_of(cells[i].seconds) < mean_of(best->seconds);
+    if (is_fixed && is_better) best = &cells[i];
   }
   return best == nullptr ? nullptr : &best->seconds;
+}
+
+// The gradients of the synchronous mode; nullptr = it is not among these, or has applied none.
+const std::vector<double>* synchronous_of(const std::vector<std::string>& modes,
+                                          const std::vector<Cell>& cells) {
+  const auto found = std::find(modes.begin(), modes.end(), "synchronous");
+  if (found == modes.end()) return nullptr;
+  const Cell& cell = cells[static_cast<size_t>(found - modes.begin())];
+  return mean_of(cell.gradients) > 0 ? &cell.gradients : nullptr;
+}
+
+// The ratio to these values; none without them.
+std::optional<PairedRatio> ratio_to(const std::vector<double>& of, const std::vector<double>* to) {
+  return to == nullptr ? std::nullopt : std::optional(paired_ratio(of, *to));
+}
+
+// The ratio and its standard error, in two columns.
+std::string ratio_text(const std::optional<PairedRatio>& ratio) {
+  const auto column = [&](double number, size_t width) {
+    const std::string text = ratio ? fixed(number, 2) : std::string("-");
+    return std::string(width - std::min(width, text.size()), ' ') + text;
+  };
+  const PairedRatio shown = ratio.value_or(PairedRatio{});
+  return cat(column(shown.value, 7), " ", column(shown.error, 6));
+}
+
+// A line for each mode in which most trials show that the learning rate is too high.
+void print_rising(const std::vector<std::string>& modes, const std::vector<Cell>& cells) {
+  for (size_t i = 0; i < cells.size(); ++i) {
+    const auto seeds = static_cast<int>(cells[i].seconds.size());
+    if (2 * cells[i].rising <= seeds) continue;
+    std::printf("the learning rate is too high for %s: the loss rose in %d of %d trials\n",
+                modes[i].c_str(), cells[i].rising, seeds);
+  }
 }
 
 void print_row(const std::string& name, const std::vector<std::string>& modes,
                const std::vector<Cell>& cells) {
   const std::vector<double>* best = best_of(modes, cells);
-  std::printf("\n%s\n%-17s %8s %7s %6s %10s %6s %8s %7s %7s %s\n", name.c_str(), "mode", "seconds",
-              "/ best", "s.e.", "gradients", "age", "grad/s", "dropped", "changes", "missed");
+  const std::vector<double>* synchronous = synchronous_of(modes, cells);
+  std::printf("\n%s\n%-17s %8s %7s %6s %10s %7s %6s %6s %8s %7s %7s %6s %s\n", name.c_str(), "mode",
+              "seconds", "/ best", "s.e.", "gradients", "/ sync", "s.e.", "age", "grad/s",
+              "dropped", "changes", "rising", "missed");
   for (size_t i = 0; i < cells.size(); ++i) {
     const Cell& cell = cells[i];
-    std::string ratio = "-", error = "-";
-    if (best != nullptr) {
-      const PairedRatio of = paired_ratio(cell.seconds, *best);
-      ratio = fixed(of.value, 2);
-      error = fixed(of.error, 2);
-    }
-    std::printf("%-17s %8.2f %7s %6s %10.0f %6.2f %8.1f %5.1f %% %7.1f %d\n", modes[i].c_str(),
-                cell.mean(), ratio.c_str(), error.c_str(), cell.gradients, cell.age, cell.rate,
-                100 * cell.dropped, cell.changes, cell.missed);
+    std::printf("%-17s %8.2f %s %10.0f %s %6.2f %8.1f %5.1f %% %7.1f %6d %d\n", modes[i].c_str(),
+                mean_of(cell.seconds), ratio_text(ratio_to(cell.seconds, best)).c_str(),
+                mean_of(cell.gradients), ratio_text(ratio_to(cell.gradients, synchronous)).c_str(),
+                cell.age, cell.rate, 100 * cell.dropped, cell.changes, cell.rising, cell.missed);
   }
+  print_rising(modes, cells);
   std::fflush(stdout);
+}
+
+// What is printed as JSON of one scenario, mode by mode.
+void add_cells(nlohmann::ordered_json& tree, const std::string& name,
+               const std::vector<std::string>& modes, const std::vector<Cell>& cells) {
+  const std::vector<double>* synchronous = synchronous_of(modes, cells);
+  for (size_t i = 0; i < cells.size(); ++i) {
+    const Cell& cell = cells[i];
+    tree.push_back({{"scenario", name},
+                    {"mode", modes[i]},
+                    {"seconds", cell.seconds},
+                    {"gradients", mean_of(cell.gradients)},
+                    {"mean_age", cell.age},
+                    {"gradients_per_second", cell.rate},
+                    {"dropped_fraction", cell.dropped},
+                    {"rising", cell.rising},
+                    {"missed", cell.missed}});
+    const auto ratio = ratio_to(cell.gradients, synchronous);
+    if (!ratio) continue;
+    tree.back()["gradients_to_synchronous"] = ratio->value;
+    tree.back()["gradients_error"] = ratio->error;
+  }
 }
 
 // The program's exit status.
@@ -277,17 +335,8 @@ int run(const Asked& asked) {
   for (const SyncScenario& scenario : sync_scenarios()) {
     if (!is_wanted(asked, scenario)) continue;
     std::vector<Cell> cells;
-    for (const std::string& mode : modes) {
-      cells.push_back(measure(asked, scenario, mode));
-      tree.push_back({{"scenario", scenario.name},
-                      {"mode", mode},
-                      {"seconds", cells.back().seconds},
-                      {"gradients", cells.back().gradients},
-                      {"mean_age", cells.back().age},
-                      {"gradients_per_second", cells.back().rate},
-                      {"dropped_fraction", cells.back().dropped},
-                      {"missed", cells.back().missed}});
-    }
+    for (const std::string& mode : modes) cells.push_back(measure(asked, scenario, mode));
+    if (asked.json) add_cells(tree, scenario.name, modes, cells);
     if (!asked.json) print_row(scenario.name, modes, cells);
   }
   const double eight = decision_ms(8), many = decision_ms(64);

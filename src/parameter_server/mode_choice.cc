@@ -20,7 +20,8 @@ constexpr Duration kWaitForTimes = std::chrono::seconds(10);
 ModeChoice::ModeChoice(const ModeChoiceSettings& settings, std::unique_ptr<Chooser> chooser)
     : settings_(settings),
       chooser_(std::move(chooser)),
-      samples_(static_cast<size_t>(settings.replicas)) {}
+      samples_(static_cast<size_t>(settings.replicas)),
+      watch_(settings.replicas) {}
 
 Status ModeChoice::add(const MeasuredIteration& iteration) {
   const int32_t replica = iteration.replica.value;
@@ -36,6 +37,8 @@ Status ModeChoice::add(const MeasuredIteration& iteration) {
                        " ms and ", iteration.share));
   }
   samples_[static_cast<size_t>(replica)].add(time, iteration.share);
+  // The host hears of the same iterations, and tells of rises.
+  if (iteration.loss) (void)watch_.add(iteration.share, *iteration.loss);
   return ok();
 }
 
@@ -82,7 +85,7 @@ Result<SyncChoice> ModeChoice::choose(const SyncMode& current, Duration now) {
   input.samples = samples(now);
   input.apply = settings_.apply;
   input.micros = settings_.micros;
-  input.kappa = settings_.kappa;
+  input.kappa = settings_.kappa * watch_.caution();
   input.current = current;
   input.seed = settings_.seed;
   return chooser_->choose(input);

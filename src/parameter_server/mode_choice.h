@@ -13,6 +13,7 @@
 #include "base/result.h"
 #include "parameter_server/host_message.h"
 #include "sync/chooser.h"
+#include "sync/loss_watch.h"
 #include "sync/progress.h"
 
 namespace tenuto::servers {
@@ -20,10 +21,10 @@ namespace tenuto::servers {
 // What a choice of modes needs to know of the run.
 struct ModeChoiceSettings {
   int32_t replicas = 1;
-  Duration apply{};    // of one update
-  Duration compute{};  // of an iteration of a replica that has not been heard of
-  int64_t micros = 1;  // of a replica's iteration
-  double kappa = kPlainKappa;
+  Duration apply{};            // of one update
+  Duration compute{};          // of an iteration of a replica that has not been heard of
+  int64_t micros = 1;          // of a replica's iteration
+  double kappa = kPlainKappa;  // what age costs; more while the loss rises (sync/loss_watch.h)
   uint64_t seed = 0;
 };
 
@@ -61,6 +62,7 @@ class ModeChoice {
   ModeChoiceSettings settings_;
   std::unique_ptr<Chooser> chooser_;
   std::vector<TimeSamples> samples_;  // of each replica
+  LossWatch watch_;
   std::optional<SyncMode> wanted_;
   std::optional<Duration> begun_;  // the first call of next()
   Duration next_{};                // choice

@@ -115,10 +115,11 @@ class ServedCoordinator {
   bool has_begun_ = false;
   ServedSteps steps_;
   Version committed_;                  // of the newest report that steps_ has
-  std::optional<servers::ModeReport> changed_;  // the newest change, until an update of it is known
   std::optional<SavedStates> states_;  // as run_
   int64_t saved_ = -1;                 // step of the newest checkpoint
   Version stored_;                     // of the newest checkpoint of this run
+  // The newest change of the mode, until its first update is committed.
+  std::optional<servers::ModeReport> changed_;
   std::string last_death_;
   Duration listened_at_{};
   Duration progress_at_{};          // when a process came, or said something new

@@ -78,6 +78,7 @@ void ServedCoordinator::hear_said(ServedPlace& place, const servers::HostReport&
 // Hands on what the host of the run has made of the reports.
 void ServedCoordinator::take_news() {
   for (const servers::MeasuredIteration& iteration : run_->take_measured()) steps_.add(iteration);
+  for (const std::string& sentence : steps_.take_rises()) say("learning-rate", sentence);
   if (run_->committed().version > committed_) {
     committed_ = run_->committed().version;
     steps_.set_epoch(epoch());

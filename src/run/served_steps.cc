@@ -4,6 +4,8 @@
 #include <cmath>
 #include <utility>
 
+#include "world/parameters.h"
+
 namespace tenuto {
 
 ServedSteps::ServedSteps(const Job& job, Mass first_mass)
@@ -11,7 +13,8 @@ ServedSteps::ServedSteps(const Job& job, Mass first_mass)
       mode_(job.sync.mode),
       applied_(first_mass),
       measured_(first_mass.micros),
-      used_(first_mass.micros) {}
+      used_(first_mass.micros),
+      watch_(job.parallel.pipelines) {}
 
 int64_t ServedSteps::done() const {
   return std::min(job_.steps, applied_.micros / job_.full_mass());
@@ -36,6 +39,12 @@ void ServedSteps::add(const servers::MeasuredIteration& iteration) {
   const int64_t mass = std::llround(iteration.share * job_.parallel.micros);
   measured_ += mass;
   replicas_[iteration.replica].iterations.push_back({mass, iteration.loss});
+  if (!iteration.loss) return;
+  const auto rise = watch_.add(iteration.share, *iteration.loss);
+  if (!rise) return;
+  const double rate =
+      learning_rate(job_.optimizer, share_of(applied_, {job_.full_mass()}), job_.steps);
+  rises_.push_back(to_text(*rise, {age_, rate, mode_, job_.sync.mode == "auto"}));
 }
 
 void ServedSteps::add(const servers::CommittedReport& report, Duration now) {

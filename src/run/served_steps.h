@@ -23,6 +23,7 @@
 #include "base/unit.h"
 #include "ir/mass.h"
 #include "parameter_server/host_message.h"
+#include "sync/loss_watch.h"
 #include "world/job.h"
 
 namespace tenuto {
@@ -72,6 +73,8 @@ class ServedSteps {
   void add(const servers::ValidatedReport& report);
   // The steps that can be reported by now, each once.
   std::vector<ServedStep> take(Duration now);
+  // The rises of the loss since the last call (sync/loss_watch.h), each as a sentence.
+  std::vector<std::string> take_rises() { return std::exchange(rises_, {}); }
   // A step that is done waits for a validation, and may do so at this moment.
   bool waits_for_validation(Duration now) const;
 
@@ -124,6 +127,8 @@ class ServedSteps {
   double ages_ = 0;                            // over the works since then
   int64_t works_ = 0;
   double age_ = 0;
+  LossWatch watch_;
+  std::vector<std::string> rises_;
 };
 
 }  // namespace tenuto

@@ -9,6 +9,7 @@
 #include "sync/chooser.h"
 #include "sync/formed.h"
 #include "sync/gradient_code.h"
+#include "sync/loss_watch.h"
 #include "sync/trial_model.h"
 #include "sync/trial_step.h"
 
@@ -131,7 +132,8 @@ class Trial {
         samples_(static_cast<size_t>(setting.scenario.replicas)),
         under_way_(samples_.size()),
         method_(make_method(method_of(setting), model_)),
-        chooser_(chooser_of(setting)) {
+        chooser_(chooser_of(setting)),
+        watch_(setting.scenario.replicas) {
     if (local_steps_of(setting) == 1) return;
     local_.assign(samples_.size(), TrialStep(step_of_gradients(setting), parameters_.size()));
   }
@@ -167,6 +169,7 @@ class Trial {
   // An iteration that a replica is in, or has just ended.
   struct UnderWay {
     std::vector<float> gradient;  // what it offers: the sum over its samples
+    double loss = 0;              // their mean
     IterationTime time;
     Duration since{};
     double share = 1;
@@ -176,8 +179,10 @@ class Trial {
   void begun(const Release& release, const IterationTime& time) {
     const Offer& offer = release.offer;
     UnderWay& own = under_way_[static_cast<size_t>(offer.replica.value)];
-    own.gradient =
+    TrialModel::Gradient made =
         release.local_steps == 1 ? method_->gradient(parameters_, offer) : change_of(release);
+    own.loss = made.loss / static_cast<double>(offer.mass.micros);
+    own.gradient = std::move(made.sum);
     own.time = time;
     own.since = simulator_->now();
     own.share = share_of(offer.mass, {setting_.batch});
@@ -185,21 +190,22 @@ class Trial {
   }
 
   // Takes the local steps. Returns how far they have moved the parameters, times the mass, which is
-  // what the sum of a gradient over so many samples would be.
-  std::vector<float> change_of(const Release& release) {
+  // what the sum of a gradient over so many samples would be, and the loss of all their samples.
+  TrialModel::Gradient change_of(const Release& release) {
     const Offer& offer = release.offer;
     const Mass samples{offer.mass.micros / release.local_steps};
-    std::vector<float> change = parameters_;
+    TrialModel::Gradient all{parameters_};
+    std::vector<float>& change = all.sum;
     for (int32_t i = 0; i < release.local_steps; ++i) {
-      const std::vector<float> sum =
-          model_.gradient(change, offer.replica.value, (offer.iteration + i).value, samples.micros)
-              .sum;
-      local_[static_cast<size_t>(offer.replica.value)].take(change, sum, samples, samples);
+      const TrialModel::Gradient one =
+          model_.gradient(change, offer.replica.value, (offer.iteration + i).value, samples.micros);
+      all.loss += one.loss;
+      local_[static_cast<size_t>(offer.replica.value)].take(change, one.sum, samples, samples);
     }
     for (size_t i = 0; i < change.size(); ++i) {
       change[i] = static_cast<float>(offer.mass.micros) * (parameters_[i] - change[i]);
     }
-    return change;
+    return all;
   }
 
   bool refuses(const Offer& offer) {
@@ -246,6 +252,7 @@ class Trial {
       UnderWay& own = under_way_[i];
       if (own.heard || simulator.now() < own.since + own.time.compute + own.time.transfer) continue;
       samples_[i].add(own.time, own.share);
+      if (watch_.add(own.share, own.loss)) ++result_.rises;
       own.heard = ended = true;
     }
     if (is_due(simulator.now(), ended)) decide(simulator);
@@ -320,7 +327,7 @@ class Trial {
     input.samples = samples;
     input.apply = setting_.scenario.apply;
     input.micros = setting_.batch;
-    input.kappa = setting_.kappa;
+    input.kappa = setting_.kappa * watch_.caution();
     input.current = current;
     input.seed = setting_.seed;
     // A micro-batch is one sample here, and so is the unit of the noise.
@@ -342,6 +349,7 @@ class Trial {
   SyncSimulator* simulator_ = nullptr;  // while run() is active
   NoiseScale noise_;
   std::unique_ptr<Chooser> chooser_;  // of LookAhead, Published, Learned
+  LossWatch watch_;
   Duration next_evaluation_{}, next_decision_ = kDecisionEvery;
   Duration decided_at_{};  // the last decision, and what was applied until then
   Mass decided_mass_;

@@ -32,19 +32,18 @@ class CodedMethod : public TrialMethod {
 
   // A part's samples are those that its replica would read in the iteration that has the version's
   // number, so that all replicas mean the same ones.
-  std::vector<float> gradient(std::span<const float> parameters,
-                              const Offer& offer) const override {
-    std::vector<float> sum(parameters.size(), 0.0f);
+  TrialModel::Gradient gradient(std::span<const float> parameters,
+                                const Offer& offer) const override {
+    TrialModel::Gradient all{std::vector<float>(parameters.size(), 0.0f)};
     const std::span<const double> weights = code_.weights(offer.replica);
     for (int32_t index = 0; index <= spare_; ++index) {
-      const std::vector<float> part = model()
-                                          .gradient(parameters, code_.part(offer.replica, index),
-                                                    offer.version.value, offer.mass.micros)
-                                          .sum;
+      const TrialModel::Gradient part = model().gradient(
+          parameters, code_.part(offer.replica, index), offer.version.value, offer.mass.micros);
       const auto weight = static_cast<float>(weights[static_cast<size_t>(index)]);
-      for (size_t i = 0; i < sum.size(); ++i) sum[i] += weight * part[i];
+      for (size_t i = 0; i < all.sum.size(); ++i) all.sum[i] += weight * part.sum[i];
+      all.loss += part.loss / (spare_ + 1);
     }
-    return sum;
+    return all;
   }
 
   bool accept(const Offer& offer, Version newest, std::span<const float>,
@@ -100,10 +99,9 @@ class ScoredMethod : public TrialMethod {
 
 }  // namespace
 
-std::vector<float> TrialMethod::gradient(std::span<const float> parameters,
-                                         const Offer& offer) const {
-  return model_.gradient(parameters, offer.replica.value, offer.iteration.value, offer.mass.micros)
-      .sum;
+TrialModel::Gradient TrialMethod::gradient(std::span<const float> parameters,
+                                           const Offer& offer) const {
+  return model_.gradient(parameters, offer.replica.value, offer.iteration.value, offer.mass.micros);
 }
 
 OfferFactors TrialMethod::factors(const Update& update) const {

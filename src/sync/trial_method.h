@@ -49,8 +49,10 @@ class TrialMethod {
 
   // How long iterations take, given how long those of the plain method do.
   virtual IterationTimes times(IterationTimes plain) const { return plain; }
-  // What the replica of this offer computes from the parameters that it reads: a sum over samples.
-  virtual std::vector<float> gradient(std::span<const float> parameters, const Offer& offer) const;
+  // What the replica of this offer computes from the parameters that it reads: a sum over samples,
+  // and their loss, as that of so many samples as the offer has.
+  virtual TrialModel::Gradient gradient(std::span<const float> parameters,
+                                        const Offer& offer) const;
   // The offer arrives when `newest` is the newest version, and these are the server's parameters.
   // Returns false to refuse it, and may change its gradient.
   virtual bool accept([[maybe_unused]] const Offer& offer, [[maybe_unused]] Version newest,

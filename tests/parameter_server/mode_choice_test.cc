@@ -117,6 +117,29 @@ TEST(ModeChoice, ItGetsWhatWasMeasured) {
   }
 }
 
+TEST(ModeChoice, AgeCostsTwiceAsMuchWhileTheLossRises) {
+  ScriptedChooser::Script script;
+  ModeChoice choice(four_replicas(), std::make_unique<ScriptedChooser>(script));
+  EXPECT_EQ(next_of(choice, {}, at(0)), "");
+  const auto add_losses = [&choice](int rounds, double loss) {
+    for (int i = 0; i < rounds * 4; ++i) {
+      MeasuredIteration one = iteration_of(i % 4, 20);
+      one.loss = loss;
+      ASSERT_TRUE(choice.add(one).ok());
+    }
+  };
+  const auto kappa_at = [&](double seconds) {
+    EXPECT_EQ(next_of(choice, mode_of("x:2"), at(seconds)), "synchronous");
+    return script.asked.back().kappa;
+  };
+  add_losses(20, 1);
+  EXPECT_EQ(kappa_at(1), 0.5);
+  add_losses(8, 2);
+  EXPECT_EQ(kappa_at(2), 1);
+  add_losses(4, 0.5);
+  EXPECT_EQ(kappa_at(3), 0.5);
+}
+
 TEST(ModeChoice, AWishTakesTheSameWay) {
   ScriptedChooser::Script script;
   script.answer = mode_of("asynchronous");

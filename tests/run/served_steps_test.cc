@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <chrono>
+#include <string>
 #include <vector>
 
 namespace tenuto {
@@ -194,6 +195,26 @@ TEST_F(ServedStepsTest, DroppedIterationsAreNoSurplus) {
   const std::vector<ServedStep> second = reported(steps, 300);
   ASSERT_EQ(second.size(), 1u);
   EXPECT_EQ(second[0].loss, 2);
+}
+
+// Five blocks of 16 iterations with one loss, then two with a higher one.
+TEST_F(ServedStepsTest, ALossThatRisesIsToldOnce) {
+  job.optimizer.schedule = "constant";
+  job.optimizer.warm_up_steps = 0;
+  job.optimizer.learning_rate = 0.25;
+  steps.set_mode("asynchronous");
+  CommittedReport report = committed(1, 4);
+  report.age = 1;
+  steps.add(report, ms(110));
+  for (int32_t i = 0; i < 111; ++i) steps.add(iteration(i % 2, i < 80 ? 1 : 2));
+  EXPECT_TRUE(steps.take_rises().empty());
+  steps.add(iteration(1, 2));
+  EXPECT_EQ(steps.take_rises(),
+            std::vector<std::string>{
+                "the loss has risen by 1.0000 from 1.0000 within 32 gradients of age 1.00: the "
+                "learning rate 0.25 is too high for sync mode asynchronous; lower "
+                "optimizer.learning_rate, or choose a mode with younger gradients"});
+  EXPECT_TRUE(steps.take_rises().empty());
 }
 
 // A run that goes on begins with the mass of its checkpoint, which may be above that of its step.

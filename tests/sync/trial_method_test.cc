@@ -147,7 +147,7 @@ TEST(CodedMethod, AnyOffersOfAVersionAddUpToAllParts) {
       ASSERT_EQ(factors.factors.size(), 2u);
       std::vector<double> rest = expected;
       for (size_t member = 0; member < 2; ++member) {
-        const std::vector<float> sum = method->gradient(at, update.members[member]);
+        const std::vector<float> sum = method->gradient(at, update.members[member]).sum;
         for (size_t i = 0; i < sum.size(); ++i) {
           rest[i] -= double{factors.factors[member]} * double{sum[i]};
         }
@@ -203,7 +203,7 @@ TEST(ScoredMethod, RefusesWhatPointsBack) {
   int taken = 0;
   for (int round = 0; round < 9; ++round) {
     const Offer offer = offer_of(round % 4, round, 0, 256);
-    std::vector<float> gradient = method->gradient(at, offer);
+    std::vector<float> gradient = method->gradient(at, offer).sum;
     std::vector<float> back = gradient, longer = gradient;
     for (float& value : back) value = -value;
     for (float& value : longer) value *= 10;
@@ -225,7 +225,7 @@ TEST(ScoredMethod, DoesNotAskForTheVersion) {
   const auto method = make_method(setting_of(MethodKind::Scored, 0, 4), model);
   const std::vector<float> at = model.initial();
   const Offer offer = offer_of(1, 0, 0, 256);
-  std::vector<float> gradient = method->gradient(at, offer);
+  std::vector<float> gradient = method->gradient(at, offer).sum;
   EXPECT_TRUE(method->accept(offer, {1000}, at, gradient));
 }
 
@@ -234,7 +234,7 @@ TEST(PlainMethod, TakesAndAddsAllOffers) {
   const auto method = make_method(setting_of(MethodKind::Plain, 0, 3), model);
   const std::vector<float> at = model.initial();
   const Offer offer = offer_of(2, 5, 1, 8);
-  std::vector<float> gradient = method->gradient(at, offer);
+  std::vector<float> gradient = method->gradient(at, offer).sum;
   EXPECT_EQ(gradient, model.gradient(at, 2, 5, 8).sum);
   EXPECT_TRUE(method->accept(offer, {9}, at, gradient));
   EXPECT_EQ(gradient, model.gradient(at, 2, 5, 8).sum);

@@ -89,6 +89,27 @@ TEST(Trial, EvaluatesBeforeTheNextEvent) {
   EXPECT_EQ(result.value().gradients, 0);
 }
 
+// At its usual rate the network trains without a rise of the loss. With ever higher rates it comes
+// to one at which it does not.
+TEST(Trial, ALearningRateThatIsTooHighIsNoticed) {
+  TrialSetting setting;
+  setting.scenario = *find_sync_scenario("none");
+  setting.mode = sync_mode_from_text("asynchronous").value();
+  setting.limit = std::chrono::seconds(20);
+  setting.evaluation = setting.limit;  // so that no trial ends before
+  const auto usual = run_trial(setting);
+  ASSERT_TRUE(usual.ok()) << usual.error().message;
+  EXPECT_EQ(usual.value().rises, 0);
+  int64_t rises = 0;
+  for (const double rate : {4.8, 9.6, 19.2, 38.4}) {
+    setting.rate = rate;
+    const auto result = run_trial(setting);
+    ASSERT_TRUE(result.ok()) << result.error().message;
+    rises += result.value().rises;
+  }
+  EXPECT_GT(rises, 0);
+}
+
 TEST(Trial, PublishedHeuristicRuns) {
   const TrialResult result = trial("slow-compute", "synchronous", SyncPolicy::Published);
   ASSERT_TRUE(result.reached);
