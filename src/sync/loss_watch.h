@@ -65,7 +65,7 @@ class LossWatch {
   // The factor by which age costs more than it is thought to: 1 when the loss does not rise.
   double caution() const { return caution_; }
   // The gradients of a block.
-  double block() const { return block_; }
+  double block_gradients() const { return block_; }
 
  private:
   // Iterations in succession; their means count by mass.

@@ -31,9 +31,9 @@ class LossWatchTest : public testing::Test {
 };
 
 TEST_F(LossWatchTest, BlocksHaveFourRoundsOfTheReplicas) {
-  EXPECT_EQ(LossWatch(1).block(), 16);
-  EXPECT_EQ(LossWatch(4).block(), 16);
-  EXPECT_EQ(LossWatch(8).block(), 32);
+  EXPECT_EQ(LossWatch(1).block_gradients(), 16);
+  EXPECT_EQ(LossWatch(4).block_gradients(), 16);
+  EXPECT_EQ(LossWatch(8).block_gradients(), 32);
 }
 
 TEST_F(LossWatchTest, ALossThatFallsDoesNotRise) {
