@@ -121,7 +121,7 @@ struct ResilienceSettings {
 // [sync]
 struct SyncSettings {
   std::string mode = "synchronous";         // a sync mode (ir/sync_mode.h) | auto
-  std::string architecture = "all-reduce";  // all-reduce | servers
+  std::string architecture = "all-reduce";  // all-reduce: no processes but replicas | servers
   int32_t servers = 2;                      // servers: processes that keep the parameters
   std::string chooser = "look-ahead";       // auto: look-ahead | heuristic | learned
   std::string chooser_file;                 // learned: what it has learned; empty = nothing
@@ -167,6 +167,9 @@ struct Job {
   int32_t worker_count() const;
   // Whether processes of their own keep the parameters (server shards).
   bool has_servers() const { return sync.architecture == "servers"; }
+  // Whether updates run through server shards: those of the servers, or without servers those in
+  // the processes of the replicas. Otherwise all workers make each step together.
+  bool is_served() const { return has_servers() || sync.mode != "synchronous"; }
   // Workers of a fresh plan, and behind them the servers, if the job has these.
   int32_t process_count() const { return worker_count() + (has_servers() ? sync.servers : 0); }
   // Micro-batches of a step, over all pipelines.

@@ -271,12 +271,13 @@ std::vector<Key> sync_keys() {
           "which gradients make an update, and who waits for whom: a sync mode such as "
           "synchronous, x:3 or groups; auto: the chooser changes the mode while the run goes on"),
       key("sync.architecture", slot<&Job::sync, &SyncSettings::architecture>,
-          "all-reduce: the workers sum their gradients, and all make the same update; servers: "
-          "other processes keep the parameters and make the updates, in any mode",
+          "all-reduce: replicas keep the parameters: mode = \"synchronous\": all of them, and they "
+          "sum their gradients; other modes: each keeps parts, and makes the updates of these; "
+          "servers: other processes keep the parameters and make the updates, in any mode",
           {"all-reduce", "servers"}),
       key("sync.servers", slot<&Job::sync, &SyncSettings::servers>,
           "servers: how many processes keep the parameters; each parameter is kept twice if there "
-          "are two or more",
+          "are two or more; ignored without servers",
           whole(1, 256)),
       key("sync.chooser", slot<&Job::sync, &SyncSettings::chooser>,
           "mode = \"auto\": look-ahead: simulates every mode with the measured times; heuristic: a "

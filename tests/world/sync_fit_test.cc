@@ -39,6 +39,7 @@ TEST(SyncSettings, TheDefaultIsSynchronousWithoutServers) {
   ASSERT_TRUE(loaded.ok()) << loaded.error().message;
   const Job& job = loaded.value().job;
   EXPECT_FALSE(job.has_servers());
+  EXPECT_FALSE(job.is_served());
   EXPECT_EQ(job.sync.mode, "synchronous");
   EXPECT_EQ(job.process_count(), 4);
   EXPECT_EQ(job.full_mass(), 16);
@@ -52,6 +53,7 @@ TEST(SyncSettings, ServersAreBehindTheWorkers) {
   ASSERT_TRUE(loaded.ok()) << loaded.error().message;
   const Job& job = loaded.value().job;
   EXPECT_TRUE(job.has_servers());
+  EXPECT_TRUE(job.is_served());
   EXPECT_EQ(job.worker_count(), 3);
   EXPECT_EQ(job.process_count(), 7);
   EXPECT_EQ(job.full_mass(), 15);
@@ -77,25 +79,29 @@ TEST(SyncSettings, UnknownKeysAndChoicesAreRefused) {
             "\"learned\", found \"best\"");
 }
 
-TEST(JobSyncMode, EveryModeFitsServers) {
+// With and without servers.
+TEST(JobSyncMode, EveryModeFits) {
   for (const char* mode :
        {"synchronous", "asynchronous", "x:4", "grace:2", "grace:2:12.5ms", "groups",
         "groups:0,1/2,3", "ring:2", "ring:2:0,1,0,1", "backup:3", "rebalanced",
         "rebalanced:2,4,6,4", "bounded:3", "x:2+bounded:1", "auto"}) {
     EXPECT_EQ(refusal(with_servers(), {cat("sync.mode=", mode)}), "") << mode;
+    EXPECT_EQ(refusal(four_replicas(), {cat("sync.mode=", mode)}), "") << mode;
   }
 }
 
-TEST(JobSyncMode, PartialUpdatesNeedServers) {
-  for (const char* mode : {"x:2", "asynchronous", "rebalanced", "synchronous+bounded:1"}) {
-    EXPECT_EQ(refusal(four_replicas(), {cat("--sync.mode=", mode)}),
-              cat("--sync.mode=", mode, ": sync.mode \"", mode,
-                  "\" needs sync.architecture = \"servers\": partial updates run through server "
-                  "shards"));
+// Replicas keep the parameters then, and there are no other processes.
+TEST(JobSyncMode, PartialUpdatesNeedNoServers) {
+  for (const char* mode : {"x:2", "asynchronous", "synchronous+bounded:1", "auto"}) {
+    std::vector<std::string> flags = four_replicas();
+    flags.insert(flags.end(), {cat("sync.mode=", mode), "sync.servers=8"});
+    const auto loaded = load_job("", flags);
+    ASSERT_TRUE(loaded.ok()) << loaded.error().message;
+    const Job& job = loaded.value().job;
+    EXPECT_TRUE(job.is_served()) << mode;
+    EXPECT_FALSE(job.has_servers()) << mode;
+    EXPECT_EQ(job.process_count(), 4) << mode;
   }
-  EXPECT_EQ(refusal(four_replicas(), {"--sync.mode=auto"}),
-            "--sync.mode=auto: sync.mode \"auto\" needs sync.architecture = \"servers\": it may "
-            "choose partial updates, which run through server shards");
 }
 
 TEST(JobSyncMode, TextThatIsNoModeIsRefused) {
@@ -119,8 +125,10 @@ TEST(JobSyncMode, ModesFitTheReplicas) {
     EXPECT_EQ(message.find(head), 0u) << message;
     return message.substr(std::min(head.size(), message.size()));
   };
-  EXPECT_EQ(said("x:5", with_servers()),
-            "sync mode x:5: expected a count from 1 to 4 with 4 replicas, found 5");
+  for (const auto& flags : {four_replicas(), with_servers()}) {
+    EXPECT_EQ(said("x:5", flags),
+              "sync mode x:5: expected a count from 1 to 4 with 4 replicas, found 5");
+  }
   EXPECT_EQ(said("groups:0,1/2", with_servers()),
             "sync mode groups:0,1/2: its groups have 3 replicas, but there are 4: name each "
             "replica in one group");
@@ -128,6 +136,8 @@ TEST(JobSyncMode, ModesFitTheReplicas) {
             "sync mode rebalanced: expected shares that add up to 16 micro-batches, those of 4 "
             "replicas, found 17");
   EXPECT_EQ(said("asynchronous", {"data.paths=a", "sync.architecture=servers"}),
+            "sync mode asynchronous: one replica has no other one to wait for: use synchronous");
+  EXPECT_EQ(said("asynchronous", {"data.paths=a"}),
             "sync mode asynchronous: one replica has no other one to wait for: use synchronous");
   EXPECT_EQ(refusal({"data.paths=a", "sync.architecture=servers"}), "");
   EXPECT_EQ(refusal({"data.paths=a", "sync.architecture=servers"}, {"--sync.mode=auto"}),
@@ -144,24 +154,55 @@ TEST(JobSyncMode, LocalStepsAreRefused) {
 }
 
 // One setting at a time beside server shards, and the begin of the sentence behind its name.
-TEST(JobWithServers, SettingsOfSynchronousTrainingAreRefused) {
-  const std::vector<std::pair<std::string, std::string>> all = {
-      {"device.kind=paced", "\"paced\" computes no gradients that server shards could take"},
+std::vector<std::pair<std::string, std::string>> settings_of_synchronous_training() {
+  return {
+      {"device.kind=paced", "\"paced\" computes no gradients, and "},
       {"resilience.layers=adapt", "\"adapt\" is about layers that move between stages"},
       {"resilience.layers=observe", "\"observe\" is about layers that move between stages"},
       {"resilience.slow_workers=adapt", "\"adapt\" moves micro-batches between pipelines"},
       {"resilience.copies=1", "1 asks for copies of a stage on other workers"},
       {"resilience.numerics=reproducible", "\"reproducible\" sums the gradients of a step in"},
       {"parallel.optimizer=staggered", "\"staggered\" says when each stage makes its update"},
-      {"parallel.schedule=lists.sched", "names lists.sched, and with server shards each replica"},
-      {"parallel.chunks=2", "2 stages in a worker do not go with server shards in this version"},
-      {"sync.servers=3", "3 servers would each have a part of the model, and optimizer.clip (1)"},
+      {"parallel.schedule=lists.sched", "names lists.sched, and "},
+      {"parallel.chunks=2", "2 stages in a worker, and "},
   };
-  for (const auto& [flag, sentence] : all) {
+}
+
+TEST(JobWithServers, SettingsOfSynchronousTrainingAreRefused) {
+  for (const auto& [flag, sentence] : settings_of_synchronous_training()) {
     const std::string key = flag.substr(0, flag.find('='));
     const std::string said = refusal(with_servers(), {"--" + flag});
     EXPECT_EQ(said.find(cat("--", flag, ": ", key, " ", sentence)), 0u) << said;
+    EXPECT_NE(said.find("and with server shards "), std::string::npos) << said;
   }
+  const std::string said = refusal(with_servers(), {"--sync.servers=3"});
+  EXPECT_EQ(said.find("--sync.servers=3: sync.servers 3 servers would each have a part of the "
+                      "model, and optimizer.clip (1)"),
+            0u)
+      << said;
+}
+
+// The sentence names the mode, because the job has no servers.
+TEST(JobWithoutServers, SettingsOfSynchronousTrainingAreRefusedInOtherModes) {
+  for (const auto& [flag, sentence] : settings_of_synchronous_training()) {
+    const std::string key = flag.substr(0, flag.find('='));
+    const std::string said = refusal(four_replicas(), {"sync.mode=x:2", "--" + flag});
+    EXPECT_EQ(said.find(cat("--", flag, ": ", key, " ", sentence)), 0u) << said;
+    EXPECT_NE(said.find("and with sync.mode = \"x:2\" "), std::string::npos) << said;
+    EXPECT_EQ(said.find("server"), std::string::npos) << said;
+  }
+}
+
+TEST(JobWithoutServers, StagesHaveTheirOwnParameters) {
+  std::vector<std::string> flags = four_replicas();
+  flags.insert(flags.end(), {"sync.mode=x:2", "parallel.stages=2"});
+  EXPECT_EQ(refusal(flags, {"optimizer.clip=0"}), "");
+  EXPECT_EQ(refusal(flags, {"--optimizer.clip=0.5"}),
+            "--optimizer.clip=0.5: optimizer.clip 0.5 needs the norm of the whole gradient, and "
+            "with sync.mode = \"x:2\" nobody has more than one of 2 stages in a range: set it to "
+            "0, or parallel.stages to 1");
+  // With one stage there is one range, whose keepers know the norm.
+  EXPECT_EQ(refusal(four_replicas(), {"sync.mode=x:2", "optimizer.clip=0.5"}), "");
 }
 
 // A replica of several stages: with clipping off, and without a weight that two of them share.
