@@ -56,6 +56,10 @@ int64_t ServedPart::elements() const {
   return device_.compute->given_parameters()->parameter_count(settings_.place.stage);
 }
 
+Result<StageParameters> ServedPart::initial_parameters() const {
+  return stage_parameters_of(*device_.compute, settings_.place.stage);
+}
+
 bool ServedPart::is_last() const {
   return settings_.place.stage.value + 1 == std::ssize(settings_.plan.stages);
 }

@@ -26,6 +26,7 @@
 #include "worker/machine.h"
 #include "worker/part_compute.h"
 #include "worker/part_trainer.h"
+#include "worker/server_start.h"
 #include "world/job.h"
 
 namespace tenuto {
@@ -61,6 +62,10 @@ class ServedPart : public servers::PartTrainer, public servers::PartWire {
 
   // How many elements its stage has.
   int64_t elements() const;
+  // The parameters of its stage with which a run begins. Not while it has a work.
+  //
+  // Errors: those of stage_parameters_of
+  Result<StageParameters> initial_parameters() const;
   // Its replica has other parts.
   bool has_siblings() const { return settings_.plan.stages.size() > 1; }
   // Of the replica's parts it is the one that knows the losses.

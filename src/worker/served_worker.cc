@@ -18,7 +18,6 @@
 #include "base/host.h"
 #include "base/text.h"
 #include "parameter_server/run_host.h"
-#include "runtime/given_parameters.h"
 #include "worker/client_link.h"
 #include "worker/decide_worker.h"
 #include "worker/part_compute.h"
@@ -46,27 +45,18 @@ Result<std::vector<StageParameters>> stage_parameters(Job job, const Plan& plan,
     QueueMailbox mailbox;
     const auto device = make_compute(job, plan, holder.value(), {stage}, mailbox, real);
     if (!device.ok()) return device.error();
-    GivenParameters* given = device.value().compute->given_parameters();
-    if (given == nullptr) {
-      return invalid(cat("the device of stage ", stage,
-                         " has no parameters that servers could keep: take device.kind = \"cpu\" "
-                         "or \"cuda\""));
-    }
-    StageParameters own;
-    own.decayed = given->decayed_count(stage);
-    own.initial.resize(static_cast<size_t>(given->parameter_count(stage)));
-    const Status filled = given->initial_parameters(stage, own.initial);
-    if (!filled.ok()) return filled.error();
-    all.push_back(std::move(own));
+    auto own = stage_parameters_of(*device.value().compute, stage);
+    if (!own.ok()) return own.error();
+    all.push_back(std::move(own).value());
   }
   return all;
 }
 
-// The link of a server. When its keepers have been placed for the first time, they have what they
-// begin with.
-class ServerLink : public servers::HostLink {
+// The link of a process with keepers. When these have been placed for the first time, they have
+// what they begin with.
+class KeeperLink : public servers::HostLink {
  public:
-  ServerLink(ClientLink& link, RangeStart& ranges) : link_(link), ranges_(ranges) {}
+  KeeperLink(ClientLink& link, RangeStart& ranges) : link_(link), ranges_(ranges) {}
   Result<std::optional<servers::HostCommand>> next(Duration limit) override {
     return link_.next(limit);
   }
@@ -136,7 +126,12 @@ class ServedWorker {
     const auto number = link_.process();
     if (!number.ok()) return number.error();
     if (!number.value()) return ok();
-    return be_hosted(*number.value(), link_, std::move(host));
+    if (job_.has_servers()) return be_hosted(*number.value(), link_, std::move(host));
+    auto own = part.initial_parameters();
+    if (!own.ok()) return own.error();
+    std::vector<StageParameters> stages(first_->plan->stages.size());
+    stages[static_cast<size_t>(place.stage.value)] = std::move(own).value();
+    return be_keeper(*number.value(), std::move(stages), std::move(host));
   }
 
   ServedPartSettings part_at(const PartPlace& place) {
@@ -164,14 +159,21 @@ class ServedWorker {
     const auto number = link_.process();
     if (!number.ok()) return number.error();
     if (!number.value()) return ok();
-    const std::vector<std::string> shards = shards_for(*number.value());
-    RangeStart ranges(job_, std::move(stages).value(), shards);
+    servers::HostSettings host;
+    host.process.kind = servers::ProcessKind::Server;
+    return be_keeper(*number.value(), std::move(stages).value(), std::move(host));
+  }
+
+  // Runs this process as that of the number. It keeps ranges of the stages whose parameters are
+  // here, and decides if it is told to.
+  Status be_keeper(WorkerId number, std::vector<StageParameters> stages,
+                   servers::HostSettings host) {
+    const std::vector<std::string> shards = shards_for(number);
+    RangeStart ranges(job_, std::move(stages), shards);
     auto decider = decider_start_of(job_, shards);
     if (!decider.ok()) return decider.error();
     auto chooser = chooser_of(job_);
     if (!chooser.ok()) return chooser.error();
-    servers::HostSettings host;
-    host.process.kind = servers::ProcessKind::Server;
     host.peers.decider = std::move(decider).value();
     host.peers.make_store = [this, &ranges](const servers::ElementRange& range) {
       return store_of(ranges, range);
@@ -180,8 +182,8 @@ class ServedWorker {
     host.save_state = [this](const servers::ElementRange& range, const servers::SavedState& state) {
       return save(range, state);
     };
-    ServerLink link(link_, ranges);
-    return be_hosted(*number.value(), link, std::move(host));
+    KeeperLink link(link_, ranges);
+    return be_hosted(number, link, std::move(host));
   }
 
   // The files that the run goes on from. A process that comes when the run has begun needs none, as

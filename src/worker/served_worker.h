@@ -1,5 +1,6 @@
-// A worker of a job with server shards (sync.architecture = "servers"): a part of a replica, or a
-// server that keeps parameters.
+// A worker of a job with server shards (Job::is_served): a part of a replica, or a server that
+// keeps parameters. In a job without servers each part also keeps ranges of its stage, and one of
+// them decides.
 //
 // The workers of a fresh plan are the parts, and the servers come after them (Job::process_count).
 // The coordinator is the host of the run (parameter_server/server_run.h). The worker makes its

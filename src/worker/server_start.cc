@@ -5,6 +5,7 @@
 
 #include "base/text.h"
 #include "parameter_server/job_store.h"
+#include "runtime/given_parameters.h"
 #include "sync/chooser_model.h"
 #include "sync/formed.h"
 #include "worker/range_files.h"
@@ -25,9 +26,26 @@ std::vector<IterationTime> equal_times(const Job& job) {
 
 }  // namespace
 
+Result<StageParameters> stage_parameters_of(Device& device, StageId stage) {
+  GivenParameters* given = device.given_parameters();
+  if (given == nullptr) {
+    return invalid(cat("the device of stage ", stage,
+                       " has no parameters that could be kept elsewhere: take device.kind = "
+                       "\"cpu\" or \"cuda\""));
+  }
+  StageParameters own;
+  own.decayed = given->decayed_count(stage);
+  own.initial.resize(static_cast<size_t>(given->parameter_count(stage)));
+  const Status filled = given->initial_parameters(stage, own.initial);
+  if (!filled.ok()) return filled.error();
+  return own;
+}
+
 RangeStart::RangeStart(Job job, std::vector<StageParameters> stages,
                        std::vector<std::string> shards)
-    : job_(std::move(job)), stages_(std::move(stages)), shards_(std::move(shards)) {}
+    : job_(std::move(job)), stages_(std::move(stages)), shards_(std::move(shards)) {
+  for (const StageParameters& stage : stages_) elements_.push_back(std::ssize(stage.initial));
+}
 
 Result<std::unique_ptr<servers::ParameterStore>> RangeStart::make(
     const servers::ElementRange& range) const {
@@ -37,12 +55,17 @@ Result<std::unique_ptr<servers::ParameterStore>> RangeStart::make(
                        ": expected a range of one of ", stages_.size(), " stages"));
   }
   const StageParameters& stage = stages_[static_cast<size_t>(range.stage.value)];
+  const int64_t elements = elements_[static_cast<size_t>(range.stage.value)];
+  if (elements == 0) {
+    return invalid(cat("elements ", range.begin, " to ", range.end, " of stage ", range.stage,
+                       ": this process is a part of another stage, and keeps only ranges of that"));
+  }
+  if (range.end > elements) {
+    return invalid(cat("elements ", range.begin, " to ", range.end, " of stage ", range.stage,
+                       ": it has ", elements));
+  }
   std::vector<float> own(static_cast<size_t>(range.end - range.begin), 0.0F);
   if (!has_begun_ && shards_.empty()) {
-    if (range.end > std::ssize(stage.initial)) {
-      return invalid(cat("elements ", range.begin, " to ", range.end, " of stage ", range.stage,
-                         ": it has ", stage.initial.size()));
-    }
     own.assign(stage.initial.begin() + range.begin, stage.initial.begin() + range.end);
   }
   const auto settings = servers::store_settings_of(job_, range, stage.decayed);
@@ -112,6 +135,8 @@ Result<servers::DeciderStart> decider_start_of(const Job& job,
   servers::DeciderStart start;
   start.micros = job.parallel.micros;
   start.save_every = {job.checkpoint_every * job.full_mass()};
+  // With servers a link to a parent is no better than those to the servers.
+  start.children_send_to_parents = !job.has_servers();
   if (shards.empty()) {
     start.record = servers::first_record(mode.value(), replicas);
     return start;

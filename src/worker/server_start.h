@@ -1,5 +1,5 @@
-// What a server of a job begins with: the parameters of its ranges, and what a decider needs that
-// lives there.
+// What a process that keeps parameters begins with, be it a server or a part of a replica: the
+// parameters of its ranges, and what a decider needs that lives there.
 #pragma once
 
 #include <cstdint>
@@ -9,6 +9,7 @@
 
 #include "base/result.h"
 #include "parameter_server/mode_choice.h"
+#include "runtime/device.h"
 #include "sync/chooser.h"
 #include "sync/servers/decider.h"
 #include "sync/servers/server_shard.h"
@@ -16,22 +17,28 @@
 
 namespace tenuto {
 
-// What a server knows of the parameters of one stage.
+// What is known of the parameters of one stage.
 struct StageParameters {
   std::vector<float> initial;  // GivenParameters::initial_parameters
   int64_t decayed = 0;         // GivenParameters::decayed_count
 };
 
-// Makes the stores of a server's ranges.
+// The parameters of a stage that the device holds.
+//
+// Errors: Invalid/Call  a device without GivenParameters; those of initial_parameters
+Result<StageParameters> stage_parameters_of(Device& device, StageId stage);
+
+// Makes the stores of the ranges that a process keeps.
 class RangeStart {
  public:
-  // `stages`: of the model, in order. `shards`: the files of the checkpoint from which the run goes
-  // on; empty = it begins with the initial parameters.
+  // `stages`: of the model, in order; one without parameters = none of its ranges are kept here.
+  // `shards`: the files of the checkpoint from which the run goes on; empty = it begins with the
+  // initial parameters.
   RangeStart(Job job, std::vector<StageParameters> stages, std::vector<std::string> shards);
 
   // The store of a range. As long as the run has not begun, with what the range begins with.
   //
-  // Errors: Invalid/Call  a range that the model does not have
+  // Errors: Invalid/Call  a range that the model does not have, or of a stage that is not kept here
   //         those of MassStore::make, read_range and MassStore::load
   Result<std::unique_ptr<servers::ParameterStore>> make(const servers::ElementRange& range) const;
 
@@ -42,6 +49,7 @@ class RangeStart {
  private:
   Job job_;
   std::vector<StageParameters> stages_;
+  std::vector<int64_t> elements_;  // of each stage; 0 = it is not kept here
   std::vector<std::string> shards_;
   bool has_begun_ = false;
 };

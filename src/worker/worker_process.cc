@@ -298,7 +298,7 @@ WorkerEnd run_worker(const WorkerSettings& settings, RealDevice device) {
   const auto told = first_told(conversation);
   if (told != nullptr && told->job_toml != nullptr) {
     const Result<Job> job = job_from_toml(*told->job_toml, kJobSource);
-    if (job.ok() && job.value().has_servers()) {
+    if (job.ok() && job.value().is_served()) {
       return run_served_worker(settings, device, job.value(), conversation);
     }
   }

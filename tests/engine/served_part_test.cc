@@ -181,6 +181,22 @@ TEST_F(ServedPartTest, PartsComputeTogetherInEachFormation) {
   EXPECT_EQ(replica.run(3), first);
 }
 
+// With these it can keep ranges of its stage.
+TEST_F(ServedPartTest, APartHasTheInitialParametersOfItsStage) {
+  StagedReplica replica(job());
+  std::vector<std::vector<float>> all;
+  for (const int32_t stage : {0, 1}) {
+    auto own = replica.part(stage).initial_parameters();
+    ASSERT_TRUE(own.ok()) << own.error().message;
+    EXPECT_EQ(std::ssize(own.value().initial), replica.part(stage).elements());
+    EXPECT_GE(own.value().decayed, 0);
+    EXPECT_LE(own.value().decayed, replica.part(stage).elements());
+    EXPECT_NE(own.value().initial, std::vector<float>(own.value().initial.size(), 0.0F));
+    all.push_back(std::move(own).value().initial);
+  }
+  EXPECT_NE(all[0], all[1]);
+}
+
 TEST_F(ServedPartTest, AWorkIsGivenUpWhenTheOtherPartIsLost) {
   StagedReplica replica(job());
   replica.form(1);

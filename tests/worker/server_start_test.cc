@@ -135,6 +135,27 @@ TEST_F(ServerStartTest, RangesBeginWithTheInitialParameters) {
   EXPECT_EQ(values_of(*made(ranges, kSecond)), std::vector<float>(8, 0.0F));
 }
 
+// A part of a replica keeps ranges of its own stage only.
+TEST_F(ServerStartTest, RangesOfAnotherStageAreRefused) {
+  Job job = served_job();
+  job.parallel.stages = 2;
+  RangeStart ranges(job, {StageParameters{}, small_model().front()}, {});
+  EXPECT_EQ(values_of(*made(ranges, {{1}, 16, 24})),
+            (std::vector<float>{17, 18, 19, 20, 21, 22, 23, 24}));
+  const std::string sentence =
+      "elements 0 to 16 of stage 0: this process is a part of another stage, and keeps only ranges "
+      "of that";
+  auto refused = ranges.make(kFirst);
+  ASSERT_FALSE(refused.ok());
+  EXPECT_EQ(refused.error().message, sentence);
+  // Also when the initial parameters are no longer here.
+  ranges.begin();
+  EXPECT_EQ(values_of(*made(ranges, {{1}, 16, 24})), std::vector<float>(8, 0.0F));
+  refused = ranges.make(kFirst);
+  ASSERT_FALSE(refused.ok());
+  EXPECT_EQ(refused.error().message, sentence);
+}
+
 TEST_F(ServerStartTest, RangesGoOnFromTheirFiles) {
   servers::SavedState state;
   state.state = made(RangeStart(served_job(), small_model(), {}), kFirst)->save();
@@ -201,6 +222,7 @@ TEST_F(ServerStartTest, ADeciderBeginsWithTheModeOfTheJob) {
   auto start = decider_start_of(job, {});
   ASSERT_TRUE(start.ok()) << start.error().message;
   EXPECT_EQ(start.value().micros, 4);
+  EXPECT_FALSE(start.value().children_send_to_parents);
   EXPECT_EQ(start.value().save_every, Mass{40});
   EXPECT_EQ(to_text(start.value().record.mode), "synchronous");
   EXPECT_EQ(start.value().record.streams.size(), 2u);
@@ -209,6 +231,11 @@ TEST_F(ServerStartTest, ADeciderBeginsWithTheModeOfTheJob) {
   start = decider_start_of(job, {});
   ASSERT_TRUE(start.ok()) << start.error().message;
   EXPECT_EQ(to_text(start.value().record.mode), "groups:0,1");
+  // Without servers the members of a ring keep the parameters.
+  job.sync.architecture = "all-reduce";
+  start = decider_start_of(job, {});
+  ASSERT_TRUE(start.ok()) << start.error().message;
+  EXPECT_TRUE(start.value().children_send_to_parents);
   job.sync.mode = "sometimes";
   EXPECT_FALSE(decider_start_of(job, {}).ok());
 }
