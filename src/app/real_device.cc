@@ -66,8 +66,8 @@ Status print_sample(const SampleRequest& request) {
     const size_t stages = manifest.value().partition.size();
     if (stages > 1) {
       return invalid(cat(path, " has the parameters of ", stages,
-                         " stages, which servers kept: text is printed only from a run with server "
-                         "shards that has one stage (parallel.stages = 1)"));
+                         " stages, cut into ranges: text is printed only from such a run if it has "
+                         "one stage (parallel.stages = 1)"));
     }
     auto read = read_parameters(shards, {0});
     if (!read.ok()) return read.error();

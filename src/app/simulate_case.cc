@@ -242,10 +242,12 @@ Result<SimulationCase> case_of_job(const SimulateOptions& options, Watch& watch)
   const auto loaded = load_effective_job(options.file, {});
   if (!loaded.ok()) return loaded.error();
   const Job& job = loaded.value().job;
-  if (job.has_servers()) {
-    return invalid(cat(options.file,
-                       " has sync.architecture = \"servers\", and only synchronous steps of a job "
-                       "can be priced: take tenuto simulate --sync MODE --replicas ",
+  if (job.is_served()) {
+    const char* key = job.has_servers() ? "sync.architecture" : "sync.mode";
+    const std::string& value = job.has_servers() ? job.sync.architecture : job.sync.mode;
+    return invalid(cat(options.file, " has ", key, " = \"", value,
+                       "\", and only synchronous steps of a job can be priced: take tenuto "
+                       "simulate --sync MODE --replicas ",
                        job.parallel.pipelines, " with the times of an iteration"));
   }
   auto plan = make_job_plan(job, &watch);

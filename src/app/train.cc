@@ -168,15 +168,14 @@ Status check_plan_text(const Plan& plan) {
 
 // The plan that the workers run: that of all pipelines, or with server shards that of one replica.
 Result<Plan> make_workers_plan(Job job) {
-  if (job.has_servers()) job.parallel.pipelines = 1;
+  if (job.is_served()) job.parallel.pipelines = 1;
   return make_job_plan(job);
 }
 
 // The workers that hold a stage of the plan; with server shards all replicas and servers.
 std::vector<WorkerId> members_of(const Job& job, const Plan& plan) {
   std::set<WorkerId> members;
-  for (int32_t i = 0; job.has_servers() && i < job.process_count(); ++i)
-    members.insert(WorkerId{i});
+  for (int32_t i = 0; job.is_served() && i < job.process_count(); ++i) members.insert(WorkerId{i});
   for (const Stage& stage : plan.stages) {
     members.insert(stage.holders.begin(), stage.holders.end());
   }
@@ -187,7 +186,7 @@ std::vector<WorkerId> members_of(const Job& job, const Plan& plan) {
 // job says otherwise.
 Status check_stages(const Job& job, const Plan& plan) {
   const auto stages = static_cast<int64_t>(plan.stages.size());
-  if (!job.has_servers() || stages == job.parallel.stages) return ok();
+  if (!job.is_served() || stages == job.parallel.stages) return ok();
   return Error{
       Code::Infeasible, Reach::Job,
       cat("parallel.order = \"", job.parallel.order, "\" makes ", stages, " stages for ",
@@ -364,7 +363,7 @@ void say_ending(const TrainOptions& options, const Job& job, const RunDirectory&
   print_figures(figures, job);
   if (ending.exit_code == 0 && checkpoint) {
     std::printf("checkpoint       %s\n", checkpoint_path(run.path(), *checkpoint).c_str());
-    const bool in_stages = job.has_servers() && job.parallel.stages > 1;
+    const bool in_stages = job.is_served() && job.parallel.stages > 1;
     if (job.model.kind == "gpt" && job.device.kind != "paced" && !in_stages) {
       std::printf("print text from it with: tenuto sample %s\n", run.path().c_str());
     }
@@ -385,7 +384,7 @@ int say_all_done(const TrainOptions& options, const Job& job, const RunDirectory
 std::optional<CoordinatorAddress> find_orphan(const TrainOptions& options, const Job& job,
                                               const std::string& run) {
   // Workers have died with their launcher, and server shards with their coordinator.
-  if (options.start_workers || job.has_servers()) return {};
+  if (options.start_workers || job.is_served()) return {};
   if (options.beginning == Beginning::Overwrite || options.from_step >= 0) return {};
   std::error_code failure;
   if (!has_begun_in(run) || !std::filesystem::exists(run + "/config.toml", failure)) return {};
@@ -472,7 +471,7 @@ int train(const TrainOptions& asked) {
     progress.open_with(first_sentence(job));
     input.progress = &progress;
     input.start = given;
-    const Result<Ending> ending = job.has_servers() ? coordinate_servers(input) : coordinate(input);
+    const Result<Ending> ending = job.is_served() ? coordinate_servers(input) : coordinate(input);
     progress.finish();
     if (has_not_begun(ending, given)) return fail(ending.error(), 1);
     const Ending how = ending.ok() ? ending.value() : Ending{1, ending.error().message};

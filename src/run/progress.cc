@@ -76,8 +76,9 @@ void Progress::step(const ServedStep& step, Duration now) {
   shown.loss = step.loss;
   shown.validation_loss = step.validation_loss;
   shown.duration = step.duration;
-  shown.how = cat(step.mode, " age ", fixed(step.age, 2), "  ", job_.parallel.pipelines,
-                  " replicas, ", job_.sync.servers, " servers");
+  shown.how =
+      cat(step.mode, " age ", fixed(step.age, 2), "  ", job_.parallel.pipelines, " replicas");
+  if (job_.has_servers()) shown.how += cat(", ", job_.sync.servers, " servers");
   show(shown, now);
 }
 

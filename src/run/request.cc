@@ -65,10 +65,12 @@ Result<Request> link_request_of(std::string_view wish, const Job& job) {
 Result<WorkerId> known_worker(const Fault& fault, const Job& job) {
   const WorkerId worker = worker_of(fault, job.seats());
   if (worker.value >= 0 && worker.value < job.process_count()) return worker;
-  if (job.has_servers()) {
+  if (job.is_served()) {
+    const std::string servers =
+        job.has_servers() ? cat(" and ", job.sync.servers, " servers") : std::string();
     return invalid(cat("there is no worker ", fault.worker, " in this run of ",
-                       job.parallel.pipelines, " replicas and ", job.sync.servers,
-                       " servers, numbered from 0 to ", job.process_count() - 1));
+                       job.parallel.pipelines, " replicas", servers, ", numbered from 0 to ",
+                       job.process_count() - 1));
   }
   return invalid(cat(
       "there is no worker ", fault.worker, " in this run of ",
@@ -203,7 +205,7 @@ Result<ServedRequest> served_request_of(const std::string& wish, const Job& job)
     if (!request.ok()) return request.error();
     return ServedRequest(request.value());
   }
-  return invalid(cat("'", wish, "' cannot be requested of a run with server shards: expected ",
+  return invalid(cat("'", wish, "' cannot be requested of this run: expected ",
                      "sync.mode=MODE or sync.mode=auto, checkpoint, kill=N, stop=N, resume=N or ",
                      "start=N with the number of a worker, kill=coordinator or stop=coordinator"));
 }

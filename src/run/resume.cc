@@ -9,13 +9,28 @@ namespace tenuto {
 namespace {
 
 template <class Value>
-Status expect_same(const std::string& path, const char* key, const Value& was, const Value& is) {
-  if (was == is) return ok();
+Error refuse(const std::string& path, const char* key, const Value& was, const Value& is) {
   return invalid(cat(path, " was made with ", key, " = ", was, ", the job says ", is,
                      ": resume the run with the same value"));
 }
 
-Status check_same_servers(const Job& before, const Job& job, const std::string& path) {
+template <class Value>
+Status expect_same(const std::string& path, const char* key, const Value& was, const Value& is) {
+  if (was == is) return ok();
+  return refuse(path, key, was, is);
+}
+
+// The states of ranges are of no use to a synchronous run without servers, and the other way round.
+// Who keeps the ranges does not matter.
+Status check_same_states(const Job& before, bool has_ranges, const Job& job,
+                         const std::string& path) {
+  if (has_ranges == job.is_served()) return ok();
+  const SyncSettings &was = before.sync, &is = job.sync;
+  if (was.architecture == is.architecture) return refuse(path, "sync.mode", was.mode, is.mode);
+  return refuse(path, "sync.architecture", was.architecture, is.architecture);
+}
+
+Status check_same_replicas(const Job& before, const Job& job, const std::string& path) {
   const ParallelSettings& old = before.parallel;
   const ParallelSettings& now = job.parallel;
   for (const Status& same : {expect_same(path, "parallel.stages", old.stages, now.stages),
@@ -52,12 +67,8 @@ Status check_resumable(const Job& job, const Manifest& manifest, const std::stri
   if (!before.ok()) return before.error();
   const ModelSettings& old = before.value().model;
   const ModelSettings& now = job.model;
-  const auto architecture = [](bool servers) -> std::string {
-    return servers ? "servers" : "all-reduce";
-  };
   for (const Status& same :
-       {expect_same(path, "sync.architecture", architecture(manifest.servers.has_value()),
-                    architecture(job.has_servers())),
+       {check_same_states(before.value(), manifest.servers.has_value(), job, path),
         expect_same(path, "model.kind", old.kind, now.kind),
         expect_same(path, "model.layers", old.layers, now.layers),
         expect_same(path, "model.width", old.width, now.width),
@@ -67,7 +78,7 @@ Status check_resumable(const Job& job, const Manifest& manifest, const std::stri
         expect_same(path, "optimizer.kind", before.value().optimizer.kind, job.optimizer.kind)}) {
     if (!same.ok()) return same;
   }
-  return job.has_servers() ? check_same_servers(before.value(), job, path) : ok();
+  return job.is_served() ? check_same_replicas(before.value(), job, path) : ok();
 }
 
 }  // namespace tenuto

@@ -10,10 +10,11 @@
 
 namespace tenuto {
 
-// The checkpoint must be of the same model, optimizer and architecture. With server shards also the
-// stages, the replicas and their micro-batches must be the same, because the decider's record
-// counts the micro-batches of each replica, and with SGD whether there is momentum, because the
-// states of the ranges have its moments. The number of servers may be another one.
+// The checkpoint must be of the same model and optimizer, and both runs must be synchronous without
+// servers, or neither. With server shards also the stages, the replicas and their micro-batches
+// must be the same, because the decider's record counts the micro-batches of each replica, and with
+// SGD whether there is momentum, because the states of the ranges have its moments. The number of
+// servers may be another one, also none.
 //
 // `path`: of the checkpoint, for the sentence
 // Errors: Invalid/Call  another setting, with both values; those of job_from_toml

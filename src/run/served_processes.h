@@ -1,10 +1,11 @@
 // The processes of a run with server shards as its coordinator sees them: who has come, what each
 // has said, and what each is told.
 //
-// Idea:  each worker number is a *place*: that of a part of a replica, or of a server. The process
-//        in a place may be replaced; for the host of the run (parameter_server/server_run.h) the
-//        next one is another process. Commands and reports are numbered, and are repeated until the
-//        other side has them, so a stream that breaks loses none.
+// Idea:  each worker number is a *place*: that of a part of a replica, or of a server, if the job
+//        has such. The process in a place may be replaced; for the host of the run
+//        (parameter_server/server_run.h) the next one is another process. Commands and reports are
+//        numbered, and are repeated until the other side has them, so a stream that breaks loses
+//        none.
 // Right: tests/run/served_processes_test.cc.
 #pragma once
 

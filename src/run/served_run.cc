@@ -115,7 +115,11 @@ void ServedCoordinator::gather(Duration now) {
 void ServedCoordinator::make_run() {
   const std::vector<int64_t> elements = places_.elements();
   const std::vector<servers::ElementRange> ranges = servers::ranges_of_job(job_, elements);
-  auto roster = servers::Roster::make({ranges, job_.parallel.pipelines});
+  servers::RosterStart start;
+  start.ranges = ranges;
+  start.replicas = job_.parallel.pipelines;
+  start.kept_by_parts = !job_.has_servers();
+  auto roster = servers::Roster::make(start);
   if (!roster.ok()) return end(1, roster.error().message);
   run_.emplace(std::move(roster).value());
   states_.emplace(ranges, Mass{job_.full_mass()});
@@ -199,7 +203,7 @@ void ServedCoordinator::stop(int exit_code, const std::string& sentence) {
   if (stopping_ || ending_) return;
   stopping_ = Ending{exit_code, sentence};
   stopping_at_ = monotonic_clock().now();
-  // At the mass of the last step servers save by themselves, if it is one of those to be saved.
+  // At the mass of the last step keepers save by themselves, if it is one of those to be saved.
   const int64_t every = job_.checkpoint_every;
   const bool saves_itself = exit_code == 0 && every > 0 && job_.steps % every == 0;
   if (!saves_itself) run_->save();
@@ -224,7 +228,7 @@ void ServedCoordinator::finish_stopping(Duration now) {
     if (is_saved && (wanted.exit_code != 0 || saved_ >= job_.steps)) {
       return end(wanted.exit_code, wanted.sentence);
     }
-    return end(in_trouble, with("not all servers have saved the last version"));
+    return end(in_trouble, with("not all ranges of the parameters were saved at the last version"));
   }
   if (now - stopping_at_ < limit) return;
   end(in_trouble, with(cat("its processes did not stop within ", seconds(limit), " s")));
@@ -304,6 +308,11 @@ ServedStatus ServedCoordinator::status() const {
   all.mode = steps_.mode();
   all.age = steps_.age();
   all.mass = steps_.applied();
+  if (!run_) return all;
+  const servers::PlacedMembers& placed = run_->newest();
+  for (const servers::KeptRange& kept : placed.members.ranges) {
+    for (const servers::PeerId keeper : kept.keepers) ++all.kept[placed.places.at(keeper)];
+  }
   return all;
 }
 

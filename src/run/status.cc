@@ -110,10 +110,13 @@ std::string status_text(const ServedStatus& status, const ServedProcesses& proce
   Json list = Json::array();
   for (const ServedPlace& place : processes.all()) {
     const bool is_part = place.process.kind == servers::ProcessKind::Part;
+    const auto kept = status.kept.find(place.process.number);
+    const bool keeps = place.is_hosted() && kept != status.kept.end();
     list.push_back({{"worker", place.worker.value},
                     {"kind", is_part ? "replica" : "server"},
                     {"replica", is_part ? Json(place.process.replica.value) : Json(nullptr)},
                     {"stage", is_part ? Json(place.process.stage.value) : Json(nullptr)},
+                    {"ranges", keeps ? kept->second : 0},
                     {"alive", place.is_taken()}});
   }
   const Json json = {{"situation", status.situation},

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <string>
 
 #include "control/decide.h"
@@ -22,6 +23,9 @@ struct ServedStatus {
   std::string mode;
   double age = 0;  // of the works that were decided last, in gradients
   Mass mass;       // in committed updates
+  // How many ranges of the parameters each process of the run keeps, by its number there. Those
+  // that are not named keep none.
+  std::map<WorkerId, int32_t> kept = {};
 };
 
 // The same of a run with server shards.

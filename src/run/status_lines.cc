@@ -79,6 +79,12 @@ std::string served_lines(const Json& status) {
   lines += cat("mode ", text_of(status, "mode"), ": the newest works were ",
                fixed(status["age"].get<double>(), 2), " gradients old; ", number_of(status, "mass"),
                " micro-batches are in updates\n");
+  std::string keepers;
+  for (const Json& process : processes) {
+    if (process.value("ranges", 0) == 0) continue;
+    keepers += cat(keepers.empty() ? "" : ", ", "worker ", number_of(process, "worker"));
+  }
+  if (!keepers.empty()) lines += cat("parameters are kept by ", keepers, "\n");
   for (const Json& process : processes) {
     if (process["alive"].get<bool>()) continue;
     lines += cat("worker ", number_of(process, "worker"), " (", text_of(process, "kind"),

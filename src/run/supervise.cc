@@ -111,9 +111,9 @@ class Supervisor {
   std::optional<int> reap_coordinator();
   std::optional<Ending> answer_death(int status);
   // A successor can go on: the state is in the store. The host of server shards keeps its own in
-  // memory.
+  // memory, also if there are no servers.
   bool survivable() const {
-    return input_.job->coordinator.store != "memory" && !input_.job->has_servers();
+    return input_.job->coordinator.store != "memory" && !input_.job->is_served();
   }
 
   const SuperviseInput& input_;
@@ -305,8 +305,8 @@ std::optional<Ending> Supervisor::answer_death(int status) {
   const std::string fate = WIFSIGNALED(status)
                                ? cat("the coordinator was killed by signal ", WTERMSIG(status))
                                : cat("the coordinator ended with exit code ", WEXITSTATUS(status));
-  if (input_.job->has_servers()) {
-    return Ending{75, cat(fate, ", and a run with server shards does not survive that")};
+  if (input_.job->is_served()) {
+    return Ending{75, cat(fate, ", and only synchronous runs without servers survive that")};
   }
   if (!survivable()) {
     return Ending{75, cat(fate,

@@ -292,6 +292,17 @@ TEST(Simulate, AJobWithServersIsRefused) {
   EXPECT_NE(said.find("--sync MODE --replicas 3"), std::string::npos) << said;
 }
 
+TEST(Simulate, AJobInAnotherModeThanSynchronousIsRefused) {
+  const Scratch job("mode.toml",
+                    "[data]\npaths = ['a']\n[parallel]\npipelines = 3\n[sync]\nmode = 'x:2'\n");
+  SimulateOptions options;
+  options.file = job.path();
+  const std::string said = refused(options, 2);
+  EXPECT_NE(said.find(" has sync.mode = \"x:2\", and only synchronous steps of a job can be "),
+            std::string::npos)
+      << said;
+}
+
 TEST(Simulate, PlansAndTraces) {
   Shape shape;
   shape.stages = shape.layers = 2;

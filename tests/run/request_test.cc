@@ -66,6 +66,15 @@ TEST(ServedRequest, ProcessesAreNamedByTheirNumber) {
   EXPECT_EQ(refusal("kill=coordinator", job), "");
 }
 
+TEST(ServedRequest, ARunWithoutServersHasOnlyReplicas) {
+  Job job = with_servers("auto");
+  job.sync.architecture = "all-reduce";
+  EXPECT_EQ(refusal("kill=2", job), "");
+  EXPECT_EQ(refusal("kill=3", job),
+            "there is no worker 3 in this run of 3 replicas, numbered from 0 to 2");
+  EXPECT_EQ(refusal("sync.mode=ring:2:0,1,0", job), "");
+}
+
 TEST(ServedRequest, ACheckpointAndNothingElse) {
   const Job job = with_servers("synchronous");
   const Result<ServedRequest> request = served_request_of("checkpoint", job);

@@ -23,9 +23,14 @@ Job with_servers() {
   return job_of("[parallel]\npipelines = 2\n[sync]\narchitecture = \"servers\"\n");
 }
 
+// The replicas keep the parameters themselves.
+Job without_servers() {
+  return job_of("[parallel]\npipelines = 2\n[sync]\nmode = \"asynchronous\"\n");
+}
+
 Manifest manifest_of(const Job& job) {
   Manifest manifest{.step = 3, .epoch = 1, .job = to_toml(job)};
-  if (job.has_servers()) manifest.servers = ServedState{7, 12};
+  if (job.is_served()) manifest.servers = ServedState{7, 12};
   return manifest;
 }
 
@@ -47,6 +52,30 @@ TEST(Resume, AnotherArchitectureIsRefusedBothWays) {
             "resume the run with the same value");
   EXPECT_EQ(refusal(plain, manifest_of(with_servers())),
             "checkpoint-3 was made with sync.architecture = servers, the job says all-reduce: "
+            "resume the run with the same value");
+}
+
+// Who keeps the ranges does not matter, and neither does the mode.
+TEST(Resume, RunsWithAndWithoutServersGoOnFromEachOther) {
+  EXPECT_EQ(refusal(without_servers(), manifest_of(with_servers())), "");
+  EXPECT_EQ(refusal(with_servers(), manifest_of(without_servers())), "");
+  Job automatic = without_servers();
+  automatic.sync.mode = "auto";
+  EXPECT_EQ(refusal(automatic, manifest_of(without_servers())), "");
+  Job three = without_servers();
+  three.parallel.pipelines = 3;
+  EXPECT_EQ(refusal(three, manifest_of(with_servers())),
+            "checkpoint-3 was made with parallel.pipelines = 2, the job says 3: resume the run "
+            "with the same value");
+}
+
+TEST(Resume, SynchronousRunsWithoutServersHaveOtherStates) {
+  const Job plain = job_of("[parallel]\npipelines = 2\n");
+  EXPECT_EQ(refusal(without_servers(), manifest_of(plain)),
+            "checkpoint-3 was made with sync.mode = synchronous, the job says asynchronous: "
+            "resume the run with the same value");
+  EXPECT_EQ(refusal(plain, manifest_of(without_servers())),
+            "checkpoint-3 was made with sync.mode = asynchronous, the job says synchronous: "
             "resume the run with the same value");
 }
 

@@ -151,6 +151,22 @@ TEST_F(ServedProcessesTest, WhatWasMissedInSleepIsForgiven) {
   EXPECT_EQ(places.all()[0].heard_at, std::chrono::seconds(5));
 }
 
+// In other modes than synchronous a job needs no servers.
+TEST(ProcessesWithoutServers, AllAreParts) {
+  Job job = two_and_two();
+  job.sync.architecture = "all-reduce";
+  job.sync.mode = "asynchronous";
+  ServedProcesses places(job);
+  ASSERT_EQ(places.all().size(), 2u);
+  for (const ServedPlace& place : places.all()) {
+    EXPECT_EQ(place.process.kind, ProcessKind::Part);
+    EXPECT_EQ(place.process.replica.value, place.worker.value);
+  }
+  EXPECT_EQ(places.hear(report_of(2, 0), {}), nullptr) << "there is no server";
+  for (const int32_t worker : {0, 1}) places.hear(report_of(worker, 0, 100), {});
+  EXPECT_TRUE(places.are_all_here());
+}
+
 // Worker w is stage w mod 2 of replica w / 2.
 TEST(StagedProcesses, EachStageHasAPlace) {
   Job job = two_and_two();

@@ -76,6 +76,7 @@ TEST(Status, NamesTheProcessesOfARunWithServerShards) {
   EXPECT_EQ(json["processes"][0]["replica"], 0);
   EXPECT_EQ(json["processes"][0]["stage"], 0);
   EXPECT_EQ(json["processes"][0]["alive"], true);
+  EXPECT_EQ(json["processes"][0]["ranges"], 0);
   EXPECT_EQ(json["processes"][1]["kind"], "server");
   EXPECT_TRUE(json["processes"][1]["replica"].is_null());
   EXPECT_TRUE(json["processes"][1]["stage"].is_null());
@@ -87,6 +88,34 @@ TEST(Status, NamesTheProcessesOfARunWithServerShards) {
             "mode asynchronous: the newest works were 0.50 gradients old; 26 micro-batches are in "
             "updates\n"
             "worker 1 (server) is not connected\n");
+}
+
+TEST(Status, NamesTheReplicasThatKeepParameters) {
+  Job job;
+  job.parallel.pipelines = 3;
+  job.sync.mode = "ring:2:0,1,0";
+  ServedProcesses processes(job);
+  for (const int32_t worker : {0, 1, 2}) {
+    Report report;
+    report.worker = {worker};
+    report.incarnation = 0;
+    ServedPlace* place = processes.hear(report, {});
+    ASSERT_NE(place, nullptr);
+    processes.host(*place, {10 + worker});
+  }
+  ServedStatus status;
+  status.mode = job.sync.mode;
+  status.kept[{10}] = 3;
+  status.kept[{11}] = 2;
+  status.kept[{99}] = 1;
+  Json json = Json::parse(status_text(status, processes));
+  ASSERT_EQ(json["processes"].size(), 3u);
+  EXPECT_EQ(json["processes"][0]["ranges"], 3);
+  EXPECT_EQ(json["processes"][1]["ranges"], 2);
+  EXPECT_EQ(json["processes"][2]["ranges"], 0);
+  json["job"] = "run";
+  EXPECT_NE(status_lines(json.dump()).find("\nparameters are kept by worker 0, worker 1\n"),
+            std::string::npos);
 }
 
 }  // namespace
