@@ -85,7 +85,7 @@ class PeerModes(Peers):
         self.want(run, RING_OF_THREE)
         self.wait_for_mode(run, RING_OF_THREE)
         run.wait_until(lambda: self.kept(run) == [3, 3, 0], "the ring has all ranges again")
-        run.wait_for_steps(len(run.metrics()) + 10)
+        run.wait_for_steps(max(30, len(run.metrics()) + 10))
         self.interrupt(run)
         self.assert_steps(run, len(run.metrics()))
         self.assert_learned(run)
