@@ -202,9 +202,7 @@ class Trial {
       all.loss += one.loss;
       local_[static_cast<size_t>(offer.replica.value)].take(change, one.sum, samples, samples);
     }
-    for (size_t i = 0; i < change.size(); ++i) {
-      change[i] = static_cast<float>(offer.mass.micros) * (parameters_[i] - change[i]);
-    }
+    replace_by_change(change, parameters_, offer.mass);
     return all;
   }
 

@@ -53,17 +53,6 @@ void add_up(std::span<const std::span<const float>> gradients, size_t begin, std
   }
 }
 
-// The rate of an update of full mass in the place of this update.
-double rate_of(const StepSetting& setting, const UpdateMass& of) {
-  OptimizerSettings job;
-  job.learning_rate = setting.rate;
-  job.warm_up_steps = setting.schedule.warm_up_steps;
-  job.schedule = setting.schedule.cosine ? "cosine" : "constant";
-  job.minimum_rate = setting.schedule.minimum_rate;
-  const double step = share_of(of.before, of.full);
-  return learning_rate(job, step, setting.schedule.steps);
-}
-
 // How many of the `count` elements from `begin` on decay, if the first `decayed` of all do.
 size_t decayed_in(int64_t decayed, size_t begin, size_t count) {
   const int64_t left = decayed - static_cast<int64_t>(begin);
@@ -98,6 +87,15 @@ StepSetting step_setting(const OuterStep& outer) {
   return {TrialOptimizer::Nesterov, outer.rate, outer.momentum, 0};
 }
 
+double rate_at(const StepSetting& setting, double step) {
+  OptimizerSettings job;
+  job.learning_rate = setting.rate;
+  job.warm_up_steps = setting.schedule.warm_up_steps;
+  job.schedule = setting.schedule.cosine ? "cosine" : "constant";
+  job.minimum_rate = setting.schedule.minimum_rate;
+  return learning_rate(job, step, setting.schedule.steps);
+}
+
 // What all elements of an update have in common.
 struct TrialStep::Factors {
   double plain = 0;  // Sgd without decay: what a gradient is multiplied by
@@ -121,10 +119,15 @@ void TrialStep::take(std::span<float> parameters, std::span<const float> sum, Ma
 
 void TrialStep::take_sum(std::span<float> parameters,
                          std::span<const std::span<const float>> gradients, Mass mass, Mass full) {
+  take_at_rate(parameters, gradients, mass, full, rate_at(setting_, share_of(state_.before, full)));
+}
+
+void TrialStep::take_at_rate(std::span<float> parameters,
+                             std::span<const std::span<const float>> gradients, Mass mass,
+                             Mass full, double rate) {
   const UpdateMass of{mass, full, state_.before};
   state_.before += mass;
   const auto samples = static_cast<double>(mass.micros);
-  const double rate = rate_of(setting_, of);
   const double clip = setting_.clip > 0 ? clip_factor(norm_of_sum(gradients) / samples,
                                                       setting_.clip, setting_.clip_margin)
                                         : 1;
@@ -201,6 +204,11 @@ void TrialStep::resume(StepState state) {
         cat("moments of ", state_.first.size(), " and ", state_.second.size(), " elements, found ",
             state.first.size(), " and ", state.second.size()));
   state_ = std::move(state);
+}
+
+void replace_by_change(std::span<float> moved, std::span<const float> before, Mass mass) {
+  const auto factor = static_cast<float>(mass.micros);
+  for (size_t i = 0; i < moved.size(); ++i) moved[i] = factor * (before[i] - moved[i]);
 }
 
 double squared_norm(std::span<const float> vector) { return add_squares(0, vector); }

@@ -59,6 +59,10 @@ struct StepSetting {
 // What takes the changes that replicas have made in several local steps: the outer step.
 StepSetting step_setting(const OuterStep& outer);
 
+// The rate of an update of full mass in the place of step `step` of the schedule, which may be
+// between two steps.
+double rate_at(const StepSetting& setting, double step);
+
 // What an optimizer knows of earlier updates.
 struct StepState {
   std::vector<float> first, second;  // moments; empty where the optimizer has none
@@ -77,8 +81,8 @@ class TrialStep {
   // Takes one update in place.
   //
   // Shapes: parameters and `sum` have the constructor's size
-  // Units:  `sum` is that of the gradients of `mass` samples; an update of full mass has `full`,
-  //         which is the same in all calls; both are above 0
+  // Units:  `sum` is that of the gradients of `mass` samples; an update of full mass has `full`;
+  //         both are above 0. With AdamW or a schedule `full` is the same in all calls.
   void take(std::span<float> parameters, std::span<const float> sum, Mass mass, Mass full);
 
   // The same for the sum of these gradients: each is added to the ones before it, beginning with
@@ -88,6 +92,13 @@ class TrialStep {
   // Units:  as above
   void take_sum(std::span<float> parameters, std::span<const std::span<const float>> gradients,
                 Mass mass, Mass full);
+
+  // The same with this rate in the place of that of the schedule: for updates that others come
+  // between, which the schedule counts and this optimizer does not.
+  //
+  // Units:  `rate` is that of an update of full mass
+  void take_at_rate(std::span<float> parameters, std::span<const std::span<const float>> gradients,
+                    Mass mass, Mass full, double rate);
 
   // What it knows of its updates so far.
   const StepState& state() const { return state_; }
@@ -110,6 +121,12 @@ class TrialStep {
   StepState state_;
   std::vector<float> block_;  // a part of the sum, while an update is taken
 };
+
+// Replaces the parameters after local steps by what a replica offers for them: how far they have
+// moved from `before`, old - new, times the mass. To the outer step it is the sum of a gradient.
+//
+// Shapes: both have the same length
+void replace_by_change(std::span<float> moved, std::span<const float> before, Mass mass);
 
 // The sum of the squares.
 double squared_norm(std::span<const float> vector);
