@@ -70,6 +70,8 @@ void members(Form& form, T& mode) {
 template <class Form, Is<Work> T>
 void members(Form& form, T& work) {
   form(work.serial, work.offer, work.local_steps, work.micros, work.applied);
+  // Without local steps there is no outer step.
+  if (work.local_steps > 1) form(work.outer);
 }
 
 template <class Form, Is<KeptRange> T>

@@ -21,7 +21,7 @@
 namespace tenuto::servers {
 
 // The longest head, in bytes. A record of 2,000 replicas that each have an open work and two more
-// in updates fits.
+// in updates fits, and with local steps one of 1,900 replicas.
 inline constexpr int64_t kLargestHead = 1 << 20;
 
 // A message as bytes.

@@ -8,6 +8,7 @@
 #include <numeric>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "base/text.h"
@@ -207,19 +208,22 @@ TEST(MessageBytes, HeadsHaveALimit) {
 
 // As the comment on kLargestHead promises; with micro-batches of four streams in each work.
 TEST(MessageBytes, TheRecordOfALargeRunFits) {
-  constexpr size_t kReplicas = 2000;
-  Work work;
-  work.micros.resize(4);
-  Record record;
-  record.streams.resize(kReplicas);
-  record.open.resize(kReplicas, {work, true, true});
-  record.updates.resize(2);
-  for (DecidedUpdate& decided : record.updates) {
-    decided.update.members.resize(kReplicas);
-    decided.update.parents.resize(kReplicas);
-    decided.works.resize(kReplicas, work);
+  const std::vector<std::pair<size_t, int32_t>> cases = {{2000, 1}, {1900, 4}};
+  for (const auto& [replicas, local_steps] : cases) {
+    Work work;
+    work.local_steps = local_steps;
+    work.micros.resize(4);
+    Record record;
+    record.streams.resize(replicas);
+    record.open.resize(replicas, {work, true, true});
+    record.updates.resize(2);
+    for (DecidedUpdate& decided : record.updates) {
+      decided.update.members.resize(replicas);
+      decided.update.parents.resize(replicas);
+      decided.works.resize(replicas, work);
+    }
+    EXPECT_LE(std::ssize(encode({{}, record}).head), kLargestHead) << local_steps;
   }
-  EXPECT_LE(std::ssize(encode({{}, record}).head), kLargestHead);
 }
 
 }  // namespace

@@ -63,6 +63,7 @@ class Drawing {
   }
   void draw(Work& work) {
     draw(work.serial, work.offer, work.local_steps, work.micros, work.applied);
+    if (work.local_steps > 1) draw(work.outer.rate, work.outer.momentum);
   }
   void draw(KeptRange& kept) { draw(kept.range, kept.keepers); }
   void draw(OpenWork& open) { draw(open.work, open.read, open.offered); }

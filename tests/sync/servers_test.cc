@@ -86,6 +86,35 @@ TEST(Servers, ReplicasReadTheirOwnDataWhileNobodyIsLost) {
   }
 }
 
+// A work has the mode in which it was given out, and keeps it when the mode changes.
+TEST(Servers, AWorkHasTheLocalStepsOfItsMode) {
+  Decider decider = decider_of("synchronous+local:2+outer:0.5,0.25");
+  expect_ok(decider.install(two_replicas()));
+  expect_ok(report_all(decider, true, true));
+  expect_ok(decider.change(SyncMode{}));
+  ASSERT_EQ(decider.record().open.size(), 2u);
+  for (const OpenWork& open : decider.record().open) {
+    EXPECT_EQ(open.work.micros, (std::vector<MicroRange>{{open.work.offer.replica, 0, 6}}));
+    EXPECT_EQ(open.work.offer.mass, Mass{6});
+    EXPECT_EQ(open.work.local_steps, 2);
+    EXPECT_EQ(open.work.outer, (OuterStep{0.5, 0.25}));
+  }
+  store(decider, 1);
+  store(decider, 0);
+  ASSERT_EQ(decider.record().updates.size(), 1u);
+  for (const Work& work : decider.record().updates.front().works) {
+    EXPECT_EQ(work.outer, (OuterStep{0.5, 0.25}));
+  }
+  ASSERT_EQ(decider.record().open.size(), 2u);
+  for (const OpenWork& open : decider.record().open) {
+    EXPECT_EQ(open.work.micros, (std::vector<MicroRange>{{open.work.offer.replica, 6, 9}}));
+    EXPECT_EQ(open.work.offer.iteration.value, 2);
+    EXPECT_EQ(open.work.applied, Mass{12});
+    EXPECT_EQ(open.work.local_steps, 1);
+    EXPECT_EQ(open.work.outer, OuterStep{});
+  }
+}
+
 // The lost replica's micro-batches are the first ones of the other one's next works.
 TEST(Servers, MicroBatchesOfALostReplicaAreDealtOut) {
   Decider decider = decider_of("asynchronous");

@@ -283,6 +283,7 @@ void Decider::release(const Release& release) {
     if (later.update.version < release.offer.version) continue;
     work.applied = work.applied - mass_of(later.update);
   }
+  work.outer = rule_->mode().outer;
   stream.next = release.offer.iteration + release.local_steps;
   arrived_[work.serial] = {};
   record_.open.push_back({std::move(work), false, false});

@@ -60,13 +60,15 @@ struct MicroRange {
 };
 
 // What a replica computes for one offer. Its micro-batches are as many as the offer's mass: those
-// of lost replicas first, then the next ones of its own data.
+// of lost replicas first, then the next ones of its own data. With several local steps it has the
+// micro-batches of as many iterations, each as many of them, in this order.
 struct Work {
   int64_t serial = 0;  // names it: above those of all works before, from whichever decider
   Offer offer;
   int32_t local_steps = 1;
   std::vector<MicroRange> micros;
-  Mass applied = {};  // to the version that it reads
+  Mass applied = {};     // to the version that it reads
+  OuterStep outer = {};  // that takes its change, if it has several local steps
   bool operator==(const Work&) const = default;
 };
 
@@ -190,7 +192,9 @@ struct Parameters {
 struct Read {
   int64_t serial = 0;
 };
-// Part to keeper: the sum of the gradients of the work's micro-batches, for the keeper's range.
+// Part to keeper: the sum of the gradients of the work's micro-batches, for the keeper's range. Of
+// a work with several local steps: how far these have moved the parameters, old - new, times its
+// mass.
 struct Gradient {
   int64_t serial = 0;
   Payload payload;
