@@ -6,6 +6,7 @@
 #include <cstring>
 #include <limits>
 #include <string>
+#include <tuple>
 #include <utility>
 
 #include "base/check.h"
@@ -18,11 +19,12 @@ namespace {
 
 static_assert(sizeof(float) == kElementBytes);
 
-// The head of a state, as words. All but the last two are the same in all states of a store.
-constexpr size_t kOptimizer = 1, kStage = 4, kBegin = 5, kEnd = 6, kBefore = 7, kSum = 8,
-                 kWords = 9;
+// The head of a state, as words. All but the last three are the same in all states of a store: the
+// mass of the gradients before, the mass of the changes before, and a checksum.
+constexpr size_t kOptimizer = 1, kStage = 3, kBegin = 4, kEnd = 5, kBefore = 6, kChanged = 7,
+                 kSum = 8, kWords = 9;
 using Head = std::array<uint64_t, kWords>;
-constexpr uint64_t kForm = 0x32'4d'4f'54'55'4e'45'54;  // TENUTOM2, the first bytes
+constexpr uint64_t kForm = 0x33'4d'4f'54'55'4e'45'54;  // TENUTOM3, the first bytes
 
 // Has what the numbers of a state mean. Rates, decays and schedules are not in it: a run may go on
 // from a checkpoint with others.
@@ -31,7 +33,6 @@ Head head_of(const MassStoreSettings& of, const ElementRange& range) {
   return {kForm,
           word(static_cast<int64_t>(of.optimizer)),
           word(of.full.micros),
-          word(of.local_steps),
           word(range.stage.value),
           word(range.begin),
           word(range.end),
@@ -39,8 +40,14 @@ Head head_of(const MassStoreSettings& of, const ElementRange& range) {
           0};
 }
 
-size_t size_of_state(std::span<const float> elements, const StepState& of) {
-  return sizeof(Head) + (elements.size() + of.first.size() + of.second.size()) * sizeof(float);
+// Rows of a state, each with a number for each element: the parameters, then each moment, then the
+// velocity of the outer step if there was one.
+size_t row_count_of(TrialOptimizer optimizer, bool was_changed) {
+  return 1 + moment_count(optimizer) + (was_changed ? 1 : 0);
+}
+
+size_t size_of_state(size_t elements, size_t rows) {
+  return sizeof(Head) + elements * rows * sizeof(float);
 }
 
 // Of the head before its checksum, then of the rest.
@@ -52,20 +59,6 @@ uint64_t checksum(const Head& head, std::span<const std::byte> rest) {
 void seal(Head head, std::vector<std::byte>& state) {
   head[kSum] = checksum(head, std::span(state).subspan(sizeof(Head)));
   std::memcpy(state.data(), head.data(), sizeof(Head));
-}
-
-StepSetting step_of(const MassStoreSettings& of) {
-  StepSetting step;
-  step.optimizer = of.optimizer;
-  step.rate = of.rate;
-  step.momentum = of.momentum;
-  step.clip = of.clip;
-  step.clip_margin = of.clip_margin;
-  step.adam = of.adam;
-  step.weight_decay = of.weight_decay;
-  step.decayed = of.decayed;
-  step.schedule = of.schedule;
-  return step;
 }
 
 // The numbers of a payload. Its memory is that of a vector, so it is aligned for them.
@@ -90,7 +83,7 @@ Error misfit(const ElementRange& range, const std::string& what) {
 struct SplitState {
   Head head = {};
   ElementRange range;
-  std::vector<std::span<const std::byte>> rows;  // the parameters, then each moment
+  std::vector<std::span<const std::byte>> rows;
 };
 
 // Takes a state of any range apart. `wanted`: the range that it is for, for the sentence. The sizes
@@ -114,12 +107,13 @@ Result<SplitState> split(const Payload& state, const ElementRange& wanted) {
   const bool has_range = is_in(kStage, 0, std::numeric_limits<int32_t>::max()) &&
                          is_in(kBegin, 0, kMost) && is_in(kEnd, 1, kMost) &&
                          number(kBegin) < number(kEnd);
-  if (!has_range || !is_in(kBefore, 0, kMostMassBefore) ||
+  if (!has_range || !is_in(kBefore, 0, kMostMassBefore) || !is_in(kChanged, 0, kMostMassBefore) ||
       !is_in(kOptimizer, 0, static_cast<int64_t>(TrialOptimizer::AdamW))) {
     return misfit(wanted, "expected an optimizer, a range and a mass before in each, found others");
   }
   parts.range = {{static_cast<int32_t>(number(kStage))}, number(kBegin), number(kEnd)};
-  const size_t row_count = 1 + moment_count(static_cast<TrialOptimizer>(number(kOptimizer)));
+  const size_t row_count =
+      row_count_of(static_cast<TrialOptimizer>(number(kOptimizer)), number(kChanged) > 0);
   const auto elements = static_cast<size_t>(parts.range.end - parts.range.begin);
   const size_t unit = row_count * sizeof(float);
   if (rest.size() % unit != 0 || rest.size() / unit != elements) {
@@ -133,10 +127,10 @@ Result<SplitState> split(const Payload& state, const ElementRange& wanted) {
   return parts;
 }
 
-// Whether both are of one run at one version: form, optimizer, full mass, local steps, mass before.
+// Whether both are of one run at one version: form, optimizer, full mass, masses before.
 bool fit_together(const Head& one, const Head& other) {
   return std::equal(one.begin(), one.begin() + kStage, other.begin()) &&
-         one[kBefore] == other[kBefore];
+         one[kBefore] == other[kBefore] && one[kChanged] == other[kChanged];
 }
 
 // Whether the states, in the order of their ranges, have each element of the range once.
@@ -204,9 +198,8 @@ Status check_numbers(const MassStoreSettings& of) {
             "found ",
             adam.epsilon, " and ", adam.weight_decay));
   }
-  if (of.full.micros < 1 || of.local_steps < 1) {
-    return invalid(cat("servers: expected a full mass and a number of local steps above 0, found ",
-                       of.full.micros, " and ", of.local_steps));
+  if (of.full.micros < 1) {
+    return invalid(cat("servers: expected a full mass above 0, found ", of.full.micros));
   }
   return check_job_settings(of);
 }
@@ -216,12 +209,6 @@ Status check_store(const MassStoreSettings& of, const ElementRange& range, size_
   if (of.clip > 0 && !of.whole_model) {
     return invalid(cat("servers: clipping needs the norm over the whole model, and ",
                        text_of(range), " are a part of it: set clip to 0"));
-  }
-  if (of.local_steps > 1 && (of.optimizer != TrialOptimizer::Nesterov || of.clip > 0)) {
-    return invalid(cat("servers: changes of ", of.local_steps,
-                       " local steps are taken by the outer step, which is nesterov without a "
-                       "clip, found ",
-                       to_text(of.optimizer), " with clip ", of.clip));
   }
   if (range.begin < 0 || range.end <= range.begin ||
       static_cast<size_t>(range.end - range.begin) != count) {
@@ -233,17 +220,18 @@ Status check_store(const MassStoreSettings& of, const ElementRange& range, size_
 
 }  // namespace
 
-MassStoreSettings outer_settings(const SyncMode& mode, Mass full) {
-  CHECK(mode.local_steps > 1, cat("a mode with local steps, found ", to_text(mode)));
-  const StepSetting step = step_setting(mode.outer);
-  MassStoreSettings settings;
-  settings.optimizer = step.optimizer;
-  settings.rate = step.rate;
-  settings.momentum = step.momentum;
-  settings.clip = step.clip;
-  settings.full = {full.micros * mode.local_steps};
-  settings.local_steps = mode.local_steps;
-  return settings;
+StepSetting step_setting_of(const MassStoreSettings& settings) {
+  StepSetting step;
+  step.optimizer = settings.optimizer;
+  step.rate = settings.rate;
+  step.momentum = settings.momentum;
+  step.clip = settings.clip;
+  step.clip_margin = settings.clip_margin;
+  step.adam = settings.adam;
+  step.weight_decay = settings.weight_decay;
+  step.decayed = settings.decayed;
+  step.schedule = settings.schedule;
+  return step;
 }
 
 Result<Payload> join_states(std::span<const Payload> states, const ElementRange& range) {
@@ -303,27 +291,73 @@ MassStore::MassStore(const MassStoreSettings& settings, const ElementRange& rang
     : settings_(settings),
       range_(range),
       elements_(std::move(initial)),
-      step_(step_of(settings), elements_.size()) {
+      step_(step_setting_of(settings), elements_.size()) {
   const Status fault = check_store(settings, range, elements_.size());
   CHECK(fault.ok(), fault.error().message);
 }
 
+// The parts of an update, in the order in which they are taken.
+std::vector<MassStore::Part> MassStore::parts_of(const DecidedUpdate& update,
+                                                 std::span<const Payload> payloads) {
+  std::vector<Part> parts;
+  for (size_t i = 0; i < payloads.size(); ++i) {
+    const Work& work = update.works[i];
+    auto part = std::find_if(parts.begin(), parts.end(), [&](const Part& one) {
+      return one.local_steps == work.local_steps && one.outer == work.outer;
+    });
+    if (part == parts.end()) {
+      parts.push_back({work.local_steps, work.outer, {}, {}});
+      part = parts.end() - 1;
+    }
+    part->mass += update.update.members[i].mass;
+    part->values.push_back(numbers_in(payloads[i]));
+  }
+  std::sort(parts.begin(), parts.end(), [](const Part& one, const Part& other) {
+    return std::tie(one.local_steps, one.outer.rate, one.outer.momentum) <
+           std::tie(other.local_steps, other.outer.rate, other.outer.momentum);
+  });
+  return parts;
+}
+
 void MassStore::apply(const DecidedUpdate& update, std::span<const Payload> gradients) {
-  CHECK(gradients.size() == update.works.size(),
-        cat(update.works.size(), " gradients, found ", gradients.size()));
-  std::vector<std::span<const float>> all;
-  for (size_t i = 0; i < gradients.size(); ++i) {
-    CHECK(size_of(gradients[i]) == size_of(range_),
-          cat("a gradient of ", size_of(range_).count, " bytes, found ",
-              size_of(gradients[i]).count));
-    CHECK(update.works[i].local_steps == settings_.local_steps,
-          cat("works of ", settings_.local_steps, " local steps, found ",
-              update.works[i].local_steps));
-    all.push_back(numbers_in(gradients[i]));
+  const size_t count = update.works.size();
+  CHECK(gradients.size() == count && update.update.members.size() == count,
+        cat("as many gradients and members as there are works, which are ", count, ", found ",
+            gradients.size(), " and ", update.update.members.size()));
+  for (const Payload& one : gradients) {
+    CHECK(size_of(one) == size_of(range_),
+          cat("a gradient of ", size_of(range_).count, " bytes, found ", size_of(one).count));
   }
   const Mass mass = mass_of(update.update);
   CHECK(mass > Mass{}, cat("a mass above 0, found ", mass.micros));
-  step_.take_sum(elements_, all, mass, settings_.full);
+  for (const Part& part : parts_of(update, gradients)) {
+    if (part.local_steps > 1) {
+      take_changes(part);
+    } else {
+      take_gradients(part);
+    }
+  }
+}
+
+void MassStore::take_gradients(const Part& part) {
+  const Mass applied = step_.state().before + changed();
+  const double rate = rate_at(step_setting_of(settings_), share_of(applied, settings_.full));
+  step_.take_at_rate(elements_, part.values, part.mass, settings_.full, rate);
+}
+
+void MassStore::take_changes(const Part& part) {
+  set_outer(part.outer);
+  const Mass full{settings_.full.micros * part.local_steps};
+  outer_->take_sum(elements_, part.values, part.mass, full);
+}
+
+// The velocity goes on when rate and momentum change.
+void MassStore::set_outer(const OuterStep& outer) {
+  if (outer_ && outer_step_ == outer) return;
+  TrialStep next(step_setting(outer), elements_.size());
+  if (outer_) next.resume(outer_->state());
+  outer_ = std::move(next);
+  outer_step_ = outer;
 }
 
 Payload MassStore::parameters() const {
@@ -333,7 +367,8 @@ Payload MassStore::parameters() const {
 
 Payload MassStore::save() const {
   const StepState& state = step_.state();
-  const auto all = std::make_shared<std::vector<std::byte>>(size_of_state(elements_, state));
+  const size_t rows = row_count_of(settings_.optimizer, outer_.has_value());
+  const auto all = std::make_shared<std::vector<std::byte>>(size_of_state(elements_.size(), rows));
   auto rest = std::span<std::byte>(*all).subspan(sizeof(Head));
   const auto put = [&](std::span<const std::byte> from) {
     std::copy(from.begin(), from.end(), rest.begin());
@@ -341,25 +376,24 @@ Payload MassStore::save() const {
   };
   Head head = head_of(settings_, range_);
   head[kBefore] = static_cast<uint64_t>(state.before.micros);
+  head[kChanged] = static_cast<uint64_t>(changed().micros);
   put(std::as_bytes(std::span(elements_)));
   put(std::as_bytes(std::span(state.first)));
   put(std::as_bytes(std::span(state.second)));
+  if (outer_) put(std::as_bytes(std::span(outer_->state().first)));
   seal(head, *all);
   return all;
 }
 
 Status MassStore::load(const Payload& state) {
-  const size_t size = size_of_state(elements_, step_.state());
-  if (size_of(state).count != static_cast<int64_t>(size)) {
-    return corrupt(range_, cat("expected ", size, " bytes, found ", size_of(state).count));
-  }
-  std::span<const std::byte> rest(*state);
-  const auto take = [&](std::span<std::byte> to) {
-    std::copy_n(rest.begin(), to.size(), to.begin());
-    rest = rest.subspan(to.size());
-  };
-  Head head;
-  take(std::as_writable_bytes(std::span(head)));
+  const auto found = static_cast<size_t>(size_of(state).count);
+  Head head{};
+  if (found >= sizeof(Head)) std::memcpy(head.data(), state->data(), sizeof(Head));
+  const bool was_changed = head[kChanged] > 0;
+  const size_t size =
+      size_of_state(elements_.size(), row_count_of(settings_.optimizer, was_changed));
+  if (found != size) return corrupt(range_, cat("expected ", size, " bytes, found ", found));
+  auto rest = std::span<const std::byte>(*state).subspan(sizeof(Head));
   const Head own = head_of(settings_, range_);
   if (!std::equal(own.begin(), own.begin() + kBefore, head.begin())) {
     return corrupt(range_,
@@ -368,10 +402,15 @@ Status MassStore::load(const Payload& state) {
   if (head[kSum] != checksum(head, rest)) {
     return corrupt(range_, "its checksum does not fit");
   }
-  if (head[kBefore] > static_cast<uint64_t>(kMostMassBefore)) {
-    return corrupt(range_, cat("expected a mass from 0 to ", kMostMassBefore, " before it, found ",
-                               head[kBefore]));
+  for (const uint64_t before : {head[kBefore], head[kChanged]}) {
+    if (before <= static_cast<uint64_t>(kMostMassBefore)) continue;
+    return corrupt(
+        range_, cat("expected a mass from 0 to ", kMostMassBefore, " before it, found ", before));
   }
+  const auto take = [&](std::span<std::byte> to) {
+    std::copy_n(rest.begin(), to.size(), to.begin());
+    rest = rest.subspan(to.size());
+  };
   StepState next;
   next.first.resize(step_.state().first.size());
   next.second.resize(step_.state().second.size());
@@ -380,6 +419,14 @@ Status MassStore::load(const Payload& state) {
   take(std::as_writable_bytes(std::span(next.first)));
   take(std::as_writable_bytes(std::span(next.second)));
   step_.resume(std::move(next));
+  outer_.reset();
+  if (!was_changed) return ok();
+  StepState velocity;
+  velocity.first.resize(elements_.size());
+  velocity.before = {static_cast<int64_t>(head[kChanged])};
+  take(std::as_writable_bytes(std::span(velocity.first)));
+  set_outer({});
+  outer_->resume(std::move(velocity));
   return ok();
 }
 

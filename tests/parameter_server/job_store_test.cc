@@ -98,7 +98,6 @@ TEST(JobStore, TheOptimizerIsThatOfTheJob) {
   EXPECT_EQ(adam.weight_decay, 0);
   EXPECT_EQ(adam.clip, 0);
   EXPECT_EQ(adam.full, Mass{12});
-  EXPECT_EQ(adam.local_steps, 1);
   EXPECT_EQ(adam.schedule.warm_up_steps, 7);
   EXPECT_TRUE(adam.schedule.cosine);
   EXPECT_EQ(adam.schedule.minimum_rate, job.optimizer.minimum_rate);

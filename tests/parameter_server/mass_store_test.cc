@@ -10,52 +10,18 @@
 #include "base/checksum.h"
 #include "base/random.h"
 #include "base/text.h"
+#include "mass_store_steps.h"
 
 namespace tenuto::servers {
 namespace {
-
-constexpr TrialOptimizer kAll[] = {TrialOptimizer::Sgd, TrialOptimizer::Momentum,
-                                   TrialOptimizer::Nesterov, TrialOptimizer::AdamW};
-constexpr Mass kFull{8};
-
-MassStoreSettings settings_of(TrialOptimizer optimizer) {
-  MassStoreSettings settings;
-  settings.optimizer = optimizer;
-  settings.rate = usual_rate(optimizer);
-  settings.adam.weight_decay = 0.1;
-  settings.full = kFull;
-  return settings;
-}
 
 // The same for the step that the store is compared with.
 TrialStep step_of(const MassStoreSettings& of, size_t size) {
   return {{of.optimizer, of.rate, of.momentum, of.clip, of.adam}, size};
 }
 
-ElementRange range_of(int64_t begin, int64_t end) { return {{0}, begin, end}; }
-
-std::unique_ptr<MassStore> store_of(const MassStoreSettings& settings, const ElementRange& range,
-                                    const std::vector<float>& model) {
-  auto made =
-      MassStore::make(settings, range, {model.begin() + range.begin, model.begin() + range.end});
-  EXPECT_TRUE(made.ok()) << made.error().message;
-  return std::move(made).value();
-}
-
-std::vector<float> random_vector(Random& random, size_t size) {
-  std::vector<float> values;
-  for (size_t i = 0; i < size; ++i) values.push_back(static_cast<float>(random.uniform() - 0.5));
-  return values;
-}
-
-std::vector<float> numbers_in(const Payload& payload) {
-  std::vector<float> numbers(payload->size() / sizeof(float));
-  std::memcpy(numbers.data(), payload->data(), payload->size());
-  return numbers;
-}
-
-// A head of 24 words, with the mass before in the last but one and the checksum in the last.
-constexpr size_t kHead = 72, kBefore = 56, kSum = 64;
+// A head of nine words, the mass of the gradients before in the seventh, the checksum in the last.
+constexpr size_t kHead = 72, kBefore = 48, kSum = 64;
 
 std::vector<std::byte> with_mass_before(std::vector<std::byte> state, int64_t mass) {
   std::memcpy(state.data() + kBefore, &mass, sizeof(mass));
@@ -63,43 +29,6 @@ std::vector<std::byte> with_mass_before(std::vector<std::byte> state, int64_t ma
   const uint64_t sum = crc32c(all.subspan(kHead), crc32c(all.first(kSum)));
   std::memcpy(state.data() + kSum, &sum, sizeof(sum));
   return state;
-}
-
-// An update with the gradients of the whole model.
-struct Step {
-  DecidedUpdate update;
-  std::vector<std::vector<float>> gradients;
-
-  void add(std::vector<float> gradient, int64_t mass) {
-    const auto number = static_cast<int32_t>(gradients.size());
-    const Offer offer{{number}, {0}, {0}, {mass}};
-    update.update.members.push_back(offer);
-    update.works.push_back({number + 1, offer, 1, {}});
-    gradients.push_back(std::move(gradient));
-  }
-
-  std::vector<Payload> payloads(const ElementRange& range) const {
-    std::vector<Payload> all;
-    for (const std::vector<float>& gradient : gradients) {
-      const auto part = std::as_bytes(std::span(gradient).subspan(
-          static_cast<size_t>(range.begin), static_cast<size_t>(range.end - range.begin)));
-      all.push_back(std::make_shared<std::vector<std::byte>>(part.begin(), part.end()));
-    }
-    return all;
-  }
-
-  void apply_to(MassStore& store, const ElementRange& range) const {
-    store.apply(update, payloads(range));
-  }
-};
-
-Step random_step(Random& random, size_t size) {
-  Step step;
-  for (int64_t left = 1 + random.below(5); left > 0; --left) {
-    const int64_t mass = 1 + random.below(2);
-    step.add(random_vector(random, size), mass);
-  }
-  return step;
 }
 
 TEST(MassStore, HasTheBitsOfATrialsStep) {
@@ -327,31 +256,6 @@ TEST(MassStore, AWholeModelIsClipped) {
   }
 }
 
-// The outer step takes changes of several local steps, as in a trial.
-TEST(MassStore, ChangesOfLocalStepsAreTakenByTheOuterStep) {
-  constexpr size_t kSize = 50;
-  const SyncMode mode = sync_mode_from_text("x:2+local:3+outer:0.7,0.9").value();
-  Random random(11);
-  std::vector<float> model = random_vector(random, kSize);
-  const MassStoreSettings settings = outer_settings(mode, kFull);
-  EXPECT_EQ(settings.full, Mass{24});
-  const auto store = store_of(settings, range_of(0, kSize), model);
-  TrialStep trial({TrialOptimizer::Nesterov, 0.7, 0.9, 0}, kSize);
-  for (int i = 0; i < 5; ++i) {
-    Step step;
-    const std::vector<float> one = random_vector(random, kSize);
-    const std::vector<float> other = random_vector(random, kSize);
-    step.add(one, 6);
-    step.add(other, 6);
-    for (Work& work : step.update.works) work.local_steps = 3;
-    std::vector<float> sum;
-    for (size_t k = 0; k < kSize; ++k) sum.push_back(one[k] + other[k]);
-    step.apply_to(*store, range_of(0, kSize));
-    trial.take(model, sum, {12}, {24});
-    ASSERT_EQ(numbers_in(store->parameters()), model);
-  }
-}
-
 TEST(MassStore, CorruptStatesAreRefused) {
   const ElementRange range = range_of(0, 5);
   for (const TrialOptimizer optimizer : kAll) {
@@ -437,7 +341,7 @@ TEST(MassStore, Refusals) {
             "servers: expected an epsilon above 0 and a weight decay of 0 or more, found 0 and "
             "0.1");
   EXPECT_EQ(sentence([](MassStoreSettings& of, auto&) { of.full = {}; }),
-            "servers: expected a full mass and a number of local steps above 0, found 0 and 1");
+            "servers: expected a full mass above 0, found 0");
   EXPECT_EQ(sentence([](MassStoreSettings& of, auto&) { of.decayed = -1; }),
             "servers: expected a clip margin, a weight decay and a number of decayed elements of 0 "
             "or more, found 0, 0 and -1");
@@ -447,9 +351,6 @@ TEST(MassStore, Refusals) {
   EXPECT_EQ(sentence([](MassStoreSettings& of, auto&) { of.clip = 1; }),
             "servers: clipping needs the norm over the whole model, and elements 4 to 7 of stage "
             "0 are a part of it: set clip to 0");
-  EXPECT_EQ(sentence([](MassStoreSettings& of, auto&) { of.local_steps = 3; }),
-            "servers: changes of 3 local steps are taken by the outer step, which is nesterov "
-            "without a clip, found adamw with clip 0");
 }
 
 }  // namespace
