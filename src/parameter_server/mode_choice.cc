@@ -15,6 +15,13 @@ namespace {
 // From the begin of a run: how long a mode that is not formed yet waits for iterations.
 constexpr Duration kWaitForTimes = std::chrono::seconds(10);
 
+// The mode with one step for each offer.
+SyncMode without_local_steps(SyncMode mode) {
+  mode.local_steps = 1;
+  mode.outer = {};
+  return mode;
+}
+
 }  // namespace
 
 ModeChoice::ModeChoice(const ModeChoiceSettings& settings, std::unique_ptr<Chooser> chooser)
@@ -86,9 +93,14 @@ Result<SyncChoice> ModeChoice::choose(const SyncMode& current, Duration now) {
   input.apply = settings_.apply;
   input.micros = settings_.micros;
   input.kappa = settings_.kappa * watch_.caution();
-  input.current = current;
+  // No chooser knows what local steps are worth. A wish for them has been withdrawn.
+  input.current = without_local_steps(current);
   input.seed = settings_.seed;
-  return chooser_->choose(input);
+  auto choice = chooser_->choose(input);
+  if (choice.ok() && current.local_steps > 1) {
+    choice.value().reason = cat("without local steps: ", choice.value().reason);
+  }
+  return choice;
 }
 
 Result<std::optional<SyncChoice>> ModeChoice::next(const SyncMode& current, Duration now) {

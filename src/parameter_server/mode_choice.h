@@ -42,7 +42,7 @@ class ModeChoice {
 
   // From now on the run shall have this mode. One that is not formed yet waits until each replica
   // has ended an iteration, but not for long. None = the chooser decides again, and without one the
-  // mode stays.
+  // mode stays. Choosers know no local steps, so these end then.
   //
   // Errors: check_mode_of_run's
   Status want(const std::optional<SyncMode>& mode);

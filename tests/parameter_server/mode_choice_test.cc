@@ -154,6 +154,22 @@ TEST(ModeChoice, AWishTakesTheSameWay) {
   EXPECT_EQ(next_of(choice, mode_of("x:2"), at(2.1)), "asynchronous");
 }
 
+// No chooser knows what local steps are worth.
+TEST(ModeChoice, LocalStepsEndWhenTheWishForThemIsWithdrawn) {
+  ScriptedChooser::Script script;
+  script.answer = mode_of("x:2");
+  ModeChoice choice(four_replicas(), std::make_unique<ScriptedChooser>(script));
+  EXPECT_EQ(next_of(choice, {}, at(0)), "");
+  const SyncMode local = mode_of("x:2+local:4+outer:0.7,0.9");
+  ASSERT_TRUE(choice.want(local).ok());
+  EXPECT_EQ(next_of(choice, {}, at(0.5)), to_text(local));
+  EXPECT_EQ(next_of(choice, local, at(2)), "");
+  ASSERT_TRUE(choice.want({}).ok());
+  EXPECT_EQ(next_of(choice, local, at(2.1)), "x:2");
+  ASSERT_EQ(script.asked.size(), 1u);
+  EXPECT_EQ(script.asked.front().current, mode_of("x:2"));
+}
+
 TEST(ModeChoice, AWishFromBeforeTheBeginIsTheFirstAnswer) {
   ModeChoice choice(four_replicas(), nullptr);
   ASSERT_TRUE(choice.want(mode_of("x:2")).ok());
