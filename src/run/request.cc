@@ -109,10 +109,6 @@ Result<ServedRequest> mode_request_of(std::string_view wish, const Job& job) {
   }
   const Result<SyncMode> mode = sync_mode_from_text(wish);
   if (!mode.ok()) return mode.error();
-  if (mode.value().local_steps != 1) {
-    return invalid(
-        cat("sync.mode=", wish, ": this version trains without local steps: leave +local out"));
-  }
   const Status right = check_mode_of_run(mode.value(), job.parallel.pipelines, job.parallel.micros);
   if (!right.ok()) return right.error();
   return ServedRequest(ModeWish{mode.value()});

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "base/check.h"
+#include "base/text.h"
 #include "worker/worker_parts.h"
 
 namespace tenuto {
@@ -37,13 +38,14 @@ std::vector<Payload> cut_like(const std::vector<Payload>& parameters, std::span<
 }
 
 // A keeper has one range, and does not know whether the gradient of the others is finite: it cannot
-// leave out the update, as a synchronous step does. A gradient that is not finite counts as zero.
-void clear_unless_finite(std::vector<float>& sum) {
+// leave out the update, as a synchronous step does. A gradient that is not finite counts as zero,
+// and so does a change of local steps that overflows. `what`: which of both it is.
+void clear_unless_finite(std::vector<float>& sum, const char* what) {
   const bool is_finite =
       std::all_of(sum.begin(), sum.end(), [](float one) { return std::isfinite(one); });
   if (is_finite) return;
   std::fill(sum.begin(), sum.end(), 0.0F);
-  say("a gradient is not finite, and counts as zero: see the losses in metrics.jsonl");
+  say(cat(what, " is not finite, and counts as zero: see the losses in metrics.jsonl"));
 }
 
 }  // namespace
@@ -78,6 +80,10 @@ void BackgroundTrainer::stop_task() {
 
 Status BackgroundTrainer::begin(const servers::Work& work,
                                 const std::vector<servers::Payload>& parameters, Duration) {
+  if (work.local_steps > 1 && settings_.local_steps == nullptr) {
+    return invalid(cat("work ", work.serial, " has ", work.local_steps,
+                       " local steps, and this trainer takes none: expected one"));
+  }
   auto task = std::make_shared<Task>();
   task->work = work;
   task->parameters = parameters;
@@ -177,11 +183,25 @@ std::optional<servers::ValidatedReport> BackgroundTrainer::take_validated() {
   return first;
 }
 
+// What the part offers: the sum of the gradients, or the change of several local steps.
+Result<PartGradient> BackgroundTrainer::gradient_of(const Task& task) const {
+  const auto finite_gradient = [&](std::span<const servers::MicroRange> micros,
+                                   std::span<const float> parameters) {
+    auto gradient = settings_.compute(micros, parameters, task.stop);
+    if (gradient.ok()) clear_unless_finite(gradient.value().sum, "a gradient");
+    return gradient;
+  };
+  const std::vector<float> parameters = joined(task.parameters);
+  if (task.work.local_steps <= 1) return finite_gradient(task.work.micros, parameters);
+  auto change = settings_.local_steps->run(task.work, parameters, finite_gradient);
+  if (change.ok()) clear_unless_finite(change.value().sum, "a change of local steps");
+  return change;
+}
+
 Result<servers::ComputedIteration> BackgroundTrainer::compute(const Task& task) const {
   const Duration begun = settings_.clock->now();
-  auto gradient = settings_.compute(task.work.micros, joined(task.parameters), task.stop);
+  const auto gradient = gradient_of(task);
   if (!gradient.ok()) return gradient.error();
-  clear_unless_finite(gradient.value().sum);
   servers::ComputedIteration made;
   made.gradients = cut_like(task.parameters, gradient.value().sum);
   made.time.compute = settings_.clock->now() - begun;

@@ -25,6 +25,7 @@
 #include "base/result.h"
 #include "ir/mass.h"
 #include "parameter_server/run_host.h"
+#include "worker/local_steps.h"
 #include "worker/part_compute.h"
 
 namespace tenuto {
@@ -37,6 +38,9 @@ struct BackgroundTrainerSettings {
                                      std::span<const float> parameters,
                                      const std::atomic<bool>& stop)>
       compute;
+  // Takes the local steps of works that have several, in the trainer's thread. Outlives the
+  // trainer. Null = the trainer refuses such works.
+  LocalSteps* local_steps = nullptr;
   // The loss of the replica's share of a validation for these parameters, in the same way. Empty =
   // the trainer makes no validations.
   std::function<Result<HeldOutLoss>(std::span<const float> parameters,
@@ -65,10 +69,11 @@ class BackgroundTrainer : public servers::PartTrainer {
   BackgroundTrainer& operator=(const BackgroundTrainer&) = delete;
 
   // Shapes: `parameters` are fp32 numbers, range after range
+  // Errors: Invalid/Call  a work with local steps, and the trainer takes none
   Status begin(const servers::Work& work, const std::vector<servers::Payload>& parameters,
                Duration run_begun) override;
-  // The time of the iteration is that of the computation; its transfer is for run_host() to
-  // measure.
+  // The time of the iteration is that of the computation, of all local steps together; its transfer
+  // is for run_host() to measure.
   std::optional<servers::ComputedIteration> advance(Duration now) override;
   // Never: it wakes its host.
   Duration due() const override { return Duration::max(); }
@@ -85,6 +90,7 @@ class BackgroundTrainer : public servers::PartTrainer {
   void serve();
   std::shared_ptr<Task> next_task();
   bool validate(const Task& task);
+  Result<PartGradient> gradient_of(const Task& task) const;
   Result<servers::ComputedIteration> compute(const Task& task) const;
   bool put_down(const std::shared_ptr<Task>& task, Result<servers::ComputedIteration> computed);
   void stop_task();

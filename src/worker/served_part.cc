@@ -6,6 +6,7 @@
 
 #include "base/clock.h"
 #include "base/text.h"
+#include "parameter_server/job_store.h"
 #include "runtime/given_parameters.h"
 #include "runtime/path.h"
 #include "runtime/staged.h"
@@ -52,6 +53,14 @@ Status ServedPart::prepare() {
   return end();
 }
 
+// The optimizer of local steps is that of the job, for the whole stage.
+LocalSteps ServedPart::make_local_steps() const {
+  const GivenParameters& given = *device_.compute->given_parameters();
+  const StageId stage = settings_.place.stage;
+  const servers::ElementRange all{stage, 0, given.parameter_count(stage)};
+  return LocalSteps(servers::store_settings_of(settings_.job, all, given.decayed_count(stage)));
+}
+
 int64_t ServedPart::elements() const {
   return device_.compute->given_parameters()->parameter_count(settings_.place.stage);
 }
@@ -74,7 +83,9 @@ Status ServedPart::start_trainer() {
   auto part = PartCompute::make(settings_.job, settings_.plan, settings_.place, machine);
   if (!part.ok()) return part.error();
   compute_.emplace(std::move(part).value());
+  if (!local_steps_) local_steps_.emplace(make_local_steps());
   BackgroundTrainerSettings training;
+  training.local_steps = &*local_steps_;
   training.compute = [this](std::span<const servers::MicroRange> micros,
                             std::span<const float> parameters, const std::atomic<bool>& stop) {
     return looked_at(compute_->run(micros, parameters, &stop));

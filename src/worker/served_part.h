@@ -23,6 +23,7 @@
 #include "parameter_server/forming_part.h"
 #include "parameter_server/run_host.h"
 #include "transport/memory.h"
+#include "worker/local_steps.h"
 #include "worker/machine.h"
 #include "worker/part_compute.h"
 #include "worker/part_trainer.h"
@@ -94,6 +95,7 @@ class ServedPart : public servers::PartTrainer, public servers::PartWire {
  private:
   explicit ServedPart(ServedPartSettings settings);
   Status prepare();
+  LocalSteps make_local_steps() const;
   Status start_trainer();
   void note_lost(StageId stage);
   void note(const Done& done);
@@ -106,6 +108,7 @@ class ServedPart : public servers::PartTrainer, public servers::PartWire {
   QueueMailbox mailbox_;
   MemoryNetwork alone_;  // with one stage: of the transport, over which nothing is sent
   WorkerCompute device_;
+  std::optional<LocalSteps> local_steps_;  // of the whole run: their optimizer outlives formations
   WorkerWire wire_;
   int64_t epoch_ = 0;                         // of the wire's hello
   std::map<Ticket, StageId> connecting_;      // that has not ended

@@ -37,11 +37,6 @@ Found misfit_of_mode(const Job& job) {
   if (!mode.ok()) {
     return Misfit{"sync.mode", cat("expects \"auto\" or a sync mode: ", mode.error().message)};
   }
-  if (mode.value().local_steps > 1) {
-    return Misfit{"sync.mode", cat("\"", name,
-                                   "\" has local steps, which this version can only simulate: "
-                                   "leave out +local and +outer")};
-  }
   if (!job.is_served()) return {};
   const Status fits = check_mode_of_run(mode.value(), job.parallel.pipelines, job.parallel.micros);
   if (fits.ok()) return {};

@@ -202,6 +202,30 @@ class Modes(Served):
         self.assertEqual(self.modes(run), {"asynchronous"})
         self.assertGreaterEqual(run.checkpoints()[-1], 30)
 
+    def test_local_steps(self):
+        self.need_torch()
+        mode = "synchronous+local:2"
+        run = self.train(f"--sync.mode={mode}")
+        self.assert_steps(run, 30)
+        self.assert_learned(run)
+        self.assertEqual(self.modes(run), {mode})
+        for line in run.metrics():
+            # Each replica offers two iterations at once, and no update has less than all replicas.
+            self.assertEqual(line["mass"] % (2 * FULL), 0, line)
+            self.assertAlmostEqual(line["age"], 1.0, msg=str(line))
+            self.assertEqual(line["dropped"], 0)
+        self.assertGreaterEqual(run.checkpoints()[-1], 30)
+
+    @another_case
+    def test_local_steps_with_momentum_and_partial_updates(self):
+        self.need_torch()
+        mode = "asynchronous+local:3+outer:0.7,0.3"
+        run = self.train(f"--sync.mode={mode}", "--job.steps=60", "--optimizer.clip=1")
+        self.assert_steps(run, 60)
+        self.assertEqual(self.modes(run), {mode})
+        losses = [line["loss"] for line in run.metrics() if line["loss"] is not None]
+        self.assertLess(statistics.mean(losses[-5:]), statistics.mean(losses[:5]) - 0.3, losses)
+
     @another_case
     def test_auto(self):
         self.need_torch()
@@ -232,6 +256,30 @@ class Modes(Served):
         run.wait_for_steps(len(run.metrics()) + 3)
         self.interrupt(run)
         self.assert_steps(run, len(run.metrics()))
+
+
+    @busy_case
+    def test_a_person_begins_and_ends_local_steps(self):
+        # The checkpoint has the moments of the one optimizer and the velocity of the outer step.
+        run = self.start_endless("--optimizer.schedule=constant")
+        run.wait_for_steps(3)
+        for mode in ("synchronous+local:4+outer:0.9,0.3", "synchronous"):
+            answer = self.ask("inject", run, f"sync.mode={mode}")
+            self.assertEqual(answer.returncode, 0, answer.stderr)
+            run.wait_until(lambda mode=mode: run.metrics()[-1]["mode"] == mode, f"{mode}")
+            run.wait_for_steps(len(run.metrics()) + 8)
+        self.interrupt(run)
+        lines = run.metrics()
+        steps = len(lines)
+        self.assert_steps(run, steps)
+        before = [line["loss"] for line in lines if line["loss"] is not None]
+        again = self.train("--resume", "--optimizer.schedule=constant",
+                           "--sync.mode=synchronous+local:2", f"--job.steps={steps + 10}")
+        self.assert_steps(again, steps + 10)
+        # It goes on from the parameters that it has learned.
+        later = [line["loss"] for line in again.metrics()[steps:] if line["loss"] is not None]
+        self.assertTrue(later, again.metrics())
+        self.assertLess(later[0], (before[0] + statistics.mean(before[-5:])) / 2)
 
 
 class Killed(Served):
@@ -451,6 +499,15 @@ class Stages(Served):
         self.assert_steps(run, 30)
         self.assert_learned(run)
         self.assertEqual(self.modes(run), {"asynchronous"})
+
+    def test_local_steps(self):
+        self.need_torch()
+        mode = "synchronous+local:2"
+        run = self.train(f"--sync.mode={mode}")
+        self.assert_steps(run, 30)
+        self.assert_learned(run)
+        self.assertEqual(self.modes(run), {mode})
+        self.assert_ranges(run)
 
     @busy_case
     def test_the_only_replica_comes_back(self):

@@ -33,13 +33,14 @@ servers::Payload parameters_of(int64_t elements) {
   return std::make_shared<const std::vector<std::byte>>(bytes.begin(), bytes.end());
 }
 
-// An iteration of the replica's own micro-batches.
-servers::Work work_of(int64_t iteration, int64_t micros) {
+// An iteration of the replica's own micro-batches, or so many from this one on.
+servers::Work work_of(int64_t iteration, int64_t micros, int32_t local_steps = 1) {
   servers::Work work;
   work.serial = iteration + 1;
   work.offer.replica = {kReplica};
-  work.offer.mass = {micros};
-  work.micros.push_back({{kReplica}, iteration * micros, (iteration + 1) * micros});
+  work.offer.mass = {micros * local_steps};
+  work.local_steps = local_steps;
+  work.micros.push_back({{kReplica}, iteration * micros, (iteration + local_steps) * micros});
   return work;
 }
 
@@ -79,10 +80,10 @@ class StagedReplica {
     }
   }
 
-  void begin(int32_t stage, int64_t iteration) {
+  void begin(int32_t stage, int64_t iteration, int32_t local_steps = 1) {
     const servers::Payload parameters = parameters_of(part(stage).elements());
-    const Status begun =
-        part(stage).begin(work_of(iteration, job_.parallel.micros), {parameters}, Duration{});
+    const servers::Work work = work_of(iteration, job_.parallel.micros, local_steps);
+    const Status begun = part(stage).begin(work, {parameters}, Duration{});
     CHECK(begun.ok(), begun.error().message);
   }
 
@@ -92,15 +93,16 @@ class StagedReplica {
     return part(stage).advance({});
   }
 
-  // The gradients of both parts.
-  std::vector<std::vector<std::byte>> run(int64_t iteration) {
-    for (int32_t s = 0; s < 2; ++s) begin(s, iteration);
+  // The gradients of both parts, or their changes by several local steps.
+  std::vector<std::vector<std::byte>> run(int64_t iteration, int32_t local_steps = 1) {
+    for (int32_t s = 0; s < 2; ++s) begin(s, iteration, local_steps);
     std::vector<std::vector<std::byte>> gradients;
     for (int32_t s = 0; s < 2; ++s) {
       // A work of the formation before may have had news that nobody has taken.
       auto computed = take(s);
       while (!computed) computed = take(s);
       EXPECT_EQ(computed->loss.has_value(), s == 1) << "only the last stage knows the loss";
+      EXPECT_EQ(computed->share, local_steps);
       gradients.push_back(*computed->gradients.at(0));
     }
     return gradients;
@@ -195,6 +197,23 @@ TEST_F(ServedPartTest, APartHasTheInitialParametersOfItsStage) {
     all.push_back(std::move(own).value().initial);
   }
   EXPECT_NE(all[0], all[1]);
+}
+
+// The moments of local steps belong to the part: they are there in the next formation, and another
+// process begins without.
+TEST_F(ServedPartTest, PartsTakeLocalStepsTogether) {
+  StagedReplica replica(job()), other(job());
+  replica.form(1);
+  other.form(1);
+  const auto changes = replica.run(3, 3);
+  EXPECT_NE(changes, replica.run(3)) << "no gradients";
+  EXPECT_EQ(other.run(3, 3), changes);
+  const auto next = replica.run(6, 3);
+  other.form(2);
+  EXPECT_EQ(other.run(6, 3), next);
+  StagedReplica fresh(job());
+  fresh.form(1);
+  EXPECT_NE(fresh.run(6, 3), next);
 }
 
 TEST_F(ServedPartTest, AWorkIsGivenUpWhenTheOtherPartIsLost) {

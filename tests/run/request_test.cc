@@ -34,6 +34,17 @@ TEST(ServedRequest, AMode) {
   EXPECT_EQ(to_text(*wish->mode), "x:2");
 }
 
+TEST(ServedRequest, AModeWithLocalSteps) {
+  const std::string mode = "synchronous+local:4+outer:0.7,0.9";
+  const Result<ServedRequest> request =
+      served_request_of("sync.mode=" + mode, with_servers("synchronous"));
+  ASSERT_TRUE(request.ok()) << request.error().message;
+  const auto* wish = std::get_if<ModeWish>(&request.value());
+  ASSERT_NE(wish, nullptr);
+  ASSERT_TRUE(wish->mode.has_value());
+  EXPECT_EQ(to_text(*wish->mode), mode);
+}
+
 TEST(ServedRequest, TheChooserDecidesAgainWhereThereIsOne) {
   const Result<ServedRequest> request = served_request_of("sync.mode=auto", with_servers("auto"));
   ASSERT_TRUE(request.ok());
@@ -49,7 +60,7 @@ TEST(ServedRequest, AModeThatTheRunCannotHaveIsRefused) {
   EXPECT_NE(refusal("sync.mode=x:4", job), "");
   EXPECT_NE(refusal("sync.mode=fast", job), "");
   EXPECT_NE(refusal("sync.mode=", job), "");
-  EXPECT_NE(refusal("sync.mode=asynchronous+local:4", job).find("local steps"), std::string::npos);
+  EXPECT_NE(refusal("sync.mode=asynchronous+local:1", job).find("local steps"), std::string::npos);
 }
 
 TEST(ServedRequest, ProcessesAreNamedByTheirNumber) {

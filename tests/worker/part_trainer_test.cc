@@ -18,6 +18,8 @@
 
 #include "base/check.h"
 #include "base/mailbox.h"
+#include "parameter_server/mass_store.h"
+#include "worker/local_steps.h"
 
 namespace tenuto {
 namespace {
@@ -54,8 +56,9 @@ struct Trained {
       std::function<Result<HeldOutLoss>(std::span<const float>, const std::atomic<bool>&)>;
 
   // Validations are due after every other step; a step has a mass of 4.
-  explicit Trained(Compute compute, Validate validate = {}) {
+  explicit Trained(Compute compute, Validate validate = {}, LocalSteps* local_steps = nullptr) {
     BackgroundTrainerSettings settings;
+    settings.local_steps = local_steps;
     settings.compute = std::move(compute);
     settings.validate = std::move(validate);
     settings.last_validation = [](Mass applied) { return applied.micros / 8 * 2; };
@@ -116,6 +119,43 @@ TEST(PartTrainer, GivesAGradientForEachRange) {
   EXPECT_EQ(values_of(next->gradients[0]), std::vector<float>{10});
   EXPECT_EQ(next->share, 1);
   EXPECT_TRUE(trained.failures.empty());
+}
+
+servers::Work local_work_of(int64_t serial, int64_t micros, int32_t local_steps) {
+  servers::Work work = work_of(serial, micros);
+  work.local_steps = local_steps;
+  return work;
+}
+
+// The sum over the four micro-batches of a step is twice the parameters, so their mean is half of
+// them, and with a rate of 0.5 a step leaves three quarters: two steps subtract 7/16. The change is
+// multiplied by the mass, which is 8.
+TEST(PartTrainer, LocalStepsGiveAChangeForEachRange) {
+  servers::MassStoreSettings settings;
+  settings.optimizer = TrialOptimizer::Sgd;
+  settings.rate = 0.5;
+  settings.full = {4};
+  LocalSteps local_steps(settings);
+  Trained trained(doubled, {}, &local_steps);
+  const std::vector<servers::Payload> parameters = {payload_of({16, 32}), payload_of({64})};
+  EXPECT_TRUE(trained.trainer->begin(local_work_of(1, 8, 2), parameters, {}).ok());
+  trained.wait();
+  const auto computed = trained.trainer->advance({});
+  ASSERT_TRUE(computed.has_value());
+  ASSERT_EQ(computed->gradients.size(), 2u);
+  EXPECT_EQ(values_of(computed->gradients[0]), (std::vector<float>{8 * 7, 8 * 14}));
+  EXPECT_EQ(values_of(computed->gradients[1]), std::vector<float>{8 * 28});
+  EXPECT_EQ(computed->share, 2);
+  EXPECT_EQ(computed->loss, std::optional(3.0));
+  EXPECT_TRUE(trained.failures.empty());
+}
+
+TEST(PartTrainer, LocalStepsNeedAnOptimizer) {
+  Trained trained(doubled);
+  const Status begun = trained.trainer->begin(local_work_of(3, 4, 2), {payload_of({1})}, {});
+  ASSERT_FALSE(begun.ok());
+  EXPECT_EQ(begun.error().message,
+            "work 3 has 2 local steps, and this trainer takes none: expected one");
 }
 
 // A computation of four micro-batches that goes on until it is stopped; others are doubled().

@@ -145,12 +145,15 @@ TEST(JobSyncMode, ModesFitTheReplicas) {
             "parallel.pipelines is 1: take \"synchronous\"");
 }
 
-TEST(JobSyncMode, LocalStepsAreRefused) {
-  for (const auto& flags : {four_replicas(), with_servers()}) {
-    EXPECT_EQ(refusal(flags, {"--sync.mode=synchronous+local:4"}),
-              "--sync.mode=synchronous+local:4: sync.mode \"synchronous+local:4\" has local steps, "
-              "which this version can only simulate: leave out +local and +outer");
-  }
+TEST(JobSyncMode, LocalStepsNeedServers) {
+  EXPECT_EQ(refusal(four_replicas(), {"--sync.mode=synchronous+local:4"}),
+            "--sync.mode=synchronous+local:4: sync.mode \"synchronous+local:4\" needs "
+            "sync.architecture = \"servers\": partial updates run through server shards");
+  EXPECT_EQ(refusal(with_servers(), {"--sync.mode=synchronous+local:4"}), "");
+  EXPECT_EQ(refusal(with_servers(), {"--sync.mode=x:2+local:8+outer:0.7,0.9"}), "");
+  EXPECT_EQ(
+      refusal({"data.paths=a", "sync.architecture=servers"}, {"--sync.mode=synchronous+local:2"}),
+      "");
 }
 
 // One setting at a time beside server shards, and the begin of the sentence behind its name.
