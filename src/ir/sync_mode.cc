@@ -310,15 +310,19 @@ Status check_axes(const SyncMode& mode) {
   if (mode.local_steps == 1 && mode.outer != plain) {
     return refused(mode, "an outer step needs local steps: add +local:H with H of at least 2");
   }
-  const bool rate = mode.outer.rate > 0 && mode.outer.rate <= 1000;
-  const bool momentum = mode.outer.momentum >= 0 && mode.outer.momentum < 1;
-  if (rate && momentum) return ok();
+  if (is_in_range(mode.outer)) return ok();
   return refused(mode,
                  "expected an outer rate above 0 and up to 1000, and an outer momentum of at "
                  "least 0 and below 1");
 }
 
 }  // namespace
+
+bool is_in_range(const OuterStep& outer) {
+  const bool rate = outer.rate > 0 && outer.rate <= 1000;
+  const bool momentum = outer.momentum >= 0 && outer.momentum < 1;
+  return rate && momentum;
+}
 
 bool is_formed(const SyncMode& mode) {
   switch (mode.kind) {

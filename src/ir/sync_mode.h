@@ -52,6 +52,9 @@ struct OuterStep {
   auto operator<=>(const OuterStep&) const = default;
 };
 
+// Whether its rate is above 0 and at most 1000, and its momentum at least 0 and below 1.
+bool is_in_range(const OuterStep& outer);
+
 // A sync mode. Fields that its kind does not use keep their defaults.
 //
 // `groups`, `ring:K` and `rebalanced` without further figures are made from the replicas' times

@@ -2,6 +2,8 @@
 // what each machine refuses.
 #include <gtest/gtest.h>
 
+#include <limits>
+
 #include "base/text.h"
 #include "ir/sync_mode.h"
 #include "sanitized.h"
@@ -312,6 +314,20 @@ TEST(Servers, AKeeperRefusesAnUpdateWithoutMass) {
   }
   offer.mass = {kMost};
   refuses({offer, offer}, kMost);
+  const auto refuses_works = [&](const std::vector<Work>& works) {
+    Record wrong = right;
+    wrong.updates.back().works = works;
+    expect_error(keeper.shard.handle(message_of(kDecider, kShard, wrong.version, wrong)),
+                 cat("expected a work for each of 1 offers, with an outer step in range, found ",
+                     works.size(), " works"));
+    EXPECT_EQ(keeper.shard.version().value, 0);
+  };
+  refuses_works({});
+  Work work = right.updates.back().works.front();
+  work.outer.momentum = 1;
+  refuses_works({work});
+  work.outer = {std::numeric_limits<double>::quiet_NaN(), 0};
+  refuses_works({work});
   keeper.tell();
   EXPECT_EQ(keeper.shard.version().value, 1);
 }

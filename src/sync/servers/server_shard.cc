@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <optional>
+#include <string>
 #include <utility>
 
 #include "base/contains.h"
@@ -25,6 +26,13 @@ std::optional<int64_t> wrong_mass(const Update& update) {
   }
   if (update.members.empty()) return 0;
   return std::nullopt;
+}
+
+// Whether there is a work for each offer, with an outer step that a mode may have.
+bool has_right_works(const DecidedUpdate& decided) {
+  return decided.works.size() == decided.update.members.size() &&
+         std::all_of(decided.works.begin(), decided.works.end(),
+                     [](const Work& work) { return is_in_range(work.outer); });
 }
 
 }  // namespace
@@ -99,11 +107,15 @@ Status ServerShard::take_record(const Header& header, const Record& record) {
   }
   for (const DecidedUpdate& one : record.updates) {
     const std::optional<int64_t> wrong = wrong_mass(one.update);
-    if (!wrong) continue;
+    if (!wrong && has_right_works(one)) continue;
+    const std::string what =
+        wrong ? cat("expected a mass from 1 to ", kMostMass,
+                    " of each offer and of all together, found ", *wrong)
+              : cat("expected a work for each of ", one.update.members.size(),
+                    " offers, with an outer step in range, found ", one.works.size(), " works");
     return invalid(cat("servers: keeper ", start_.self, " cannot take update ", one.update.number,
-                       " on version ", one.update.version.value, " of decider ", header.from,
-                       ": expected a mass from 1 to ", kMostMass,
-                       " of each offer and of all together, found ", *wrong));
+                       " on version ", one.update.version.value, " of decider ", header.from, ": ",
+                       what));
   }
   record_ = record;
   prune();

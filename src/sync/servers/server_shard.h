@@ -81,7 +81,8 @@ class ServerShard {
   //
   // Errors: Invalid/Call    a message that a keeper does not get; other members than it belongs
   //                         to; a version that is not kept; a wrong version or size;
-  //                         an update with an offer without mass, or with too much of it
+  //                         an update with an offer without mass, or with too much of it, or
+  //                         without a work for each offer; an outer step out of range
   //         Exhausted/Call  more gradients than kGradientsPerReplica
   //         those of ParameterStore::load
   Status handle(const Message& message);
