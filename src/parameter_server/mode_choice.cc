@@ -93,12 +93,12 @@ Result<SyncChoice> ModeChoice::choose(const SyncMode& current, Duration now) {
   input.apply = settings_.apply;
   input.micros = settings_.micros;
   input.kappa = settings_.kappa * watch_.caution();
-  // No chooser knows what local steps are worth. A wish for them has been withdrawn.
+  // A wish for local steps has been withdrawn.
   input.current = without_local_steps(current);
   input.seed = settings_.seed;
   auto choice = chooser_->choose(input);
   if (choice.ok() && current.local_steps > 1) {
-    choice.value().reason = cat("without local steps: ", choice.value().reason);
+    choice.value().reason += " (local steps end: no chooser knows what they are worth)";
   }
   return choice;
 }
