@@ -30,10 +30,18 @@ void CommitTally::look(const Record& record) {
   applied_->forget_before(oldest);
 }
 
+void CommitTally::note_filled(int64_t epoch) { newest_.filled = std::max(newest_.filled, epoch); }
+
 std::optional<CommittedReport> CommitTally::take() {
-  if (newest_.version <= said_) return std::nullopt;
-  said_ = newest_.version;
+  const bool has_committed = newest_.version > said_;
+  if (!has_committed && newest_.filled <= said_filled_) return std::nullopt;
+  said_ = std::max(said_, newest_.version);
+  said_filled_ = newest_.filled;
   CommittedReport report = newest_;
+  if (!has_committed) {
+    report.works = 0;
+    return report;
+  }
   if (measured_ > Mass{}) {
     report.age =
         age_sum_ / static_cast<double>(measured_.micros) / static_cast<double>(iteration_.micros);

@@ -4,6 +4,7 @@
 // least once before it is committed.
 #pragma once
 
+#include <cstdint>
 #include <optional>
 
 #include "parameter_server/host_message.h"
@@ -21,7 +22,11 @@ class CommitTally {
   // have reported; what is in its updates was decided by others and does not count as works.
   void look(const Record& record);
 
-  // What to say, if more is committed than was said before.
+  // Every keeper has its range in this epoch.
+  void note_filled(int64_t epoch);
+
+  // What to say, if more is committed than was said before. If only the epoch of note_filled() is
+  // newer, the report has no works: those that were decided meanwhile are in a later one.
   std::optional<CommittedReport> take();
 
  private:
@@ -30,6 +35,7 @@ class CommitTally {
   Version next_;                        // of the next update that was not looked at
   CommittedReport newest_;              // without age
   Version said_;
+  int64_t said_filled_ = 0;
   double age_sum_ = 0;  // mass x age, in micro-batches
   Mass measured_;
 };

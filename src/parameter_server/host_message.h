@@ -121,7 +121,7 @@ struct FailedReport {
   std::string why;  // one sentence, of which kFrameText bytes are sent
 };
 // The decider that lives here has committed more than it said before. A process that has just
-// become the one with the decider says it too.
+// become the one with the decider says it too. It is also said when only `filled` has risen.
 struct CommittedReport {
   Version version;    // that is committed
   Mass applied;       // in all updates to this version
@@ -129,6 +129,8 @@ struct CommittedReport {
   double age = 0;     // mean of these works, in gradients (sync/progress.h)
   int64_t works = 0;  // that were decided since the report before
   SyncMode mode;      // that is in force now
+  // The newest epoch of which every keeper has its range, as the decider knows; 0 = none yet.
+  int64_t filled = 0;
 };
 // A file that a process has written.
 struct SavedFile {

@@ -28,15 +28,18 @@ void add_ranges(StageId stage, int64_t elements, int64_t count, std::vector<Elem
 }  // namespace
 
 std::vector<ElementRange> ranges_of_job(const Job& job, std::span<const int64_t> elements) {
-  const int64_t stages = std::ssize(elements), server_count = job.sync.servers;
-  CHECK(stages > 0 && server_count > 0,
-        cat("a stage and a server at least, found ", stages, " and ", server_count));
+  const int64_t stages = std::ssize(elements), replicas = job.parallel.pipelines;
+  // Servers keep ranges of any stage, and a replica's part those of its own one.
+  const int64_t keeper_count = job.has_servers() ? job.sync.servers : replicas * stages;
+  CHECK(stages > 0 && keeper_count > 0,
+        cat("a stage and a process that keeps a range at least, found ", stages, " and ",
+            keeper_count));
   std::vector<ElementRange> ranges;
   for (int64_t s = 0; s < stages; ++s) {
     const int64_t count = elements[static_cast<size_t>(s)];
     CHECK(count > 0, cat("elements of stage ", s, ", found ", count));
     // The first stages have one server more if the servers cannot be divided evenly.
-    const int64_t share = server_count / stages + (s < server_count % stages ? 1 : 0);
+    const int64_t share = keeper_count / stages + (s < keeper_count % stages ? 1 : 0);
     const int64_t parts = job.optimizer.clip > 0 ? 1 : std::max<int64_t>(1, share);
     add_ranges({static_cast<int32_t>(s)}, count, parts, ranges);
   }

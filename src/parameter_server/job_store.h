@@ -1,4 +1,4 @@
-// What server shards keep of a job's model, and how they step: the job's optimizer, by mass.
+// What keepers have of a job's model, and how they step: the job's optimizer, by mass.
 //
 // Idea:  an update of full mass does what a synchronous step of the engine does (Weights::update in
 //        engine/weights.cc): the same learning rate, clip factor, weight decay and moments. Only
@@ -15,13 +15,14 @@
 
 namespace tenuto::servers {
 
-// The ranges that the servers of a job keep, by stage, then by element: one for each server, of
-// about the same size. Servers are divided among the stages, and each stage has one range at least.
-// A range begins at a multiple of 16 elements; a stage that has fewer such pieces than servers has
-// fewer ranges. If the job clips gradients, a stage is one range, whose keeper knows the norm.
+// The ranges that the keepers of a job have, by stage, then by element, of about the same size. With
+// servers there is one for each server: servers are divided among the stages, and each stage has one
+// range at least. Without them each stage has one for each replica. A range begins at a multiple of
+// 16 elements; a stage that has fewer such pieces has fewer ranges. If the job clips gradients, a
+// stage is one range, whose keeper knows the norm.
 //
 // Units:    elements[stage]: GivenParameters::parameter_count
-// Requires: a stage or more; each has an element or more; job.sync.servers above 0
+// Requires: a stage or more; each has an element or more; with servers job.sync.servers above 0
 std::vector<ElementRange> ranges_of_job(const Job& job, std::span<const int64_t> elements);
 
 // How a keeper of such a range steps. MassStore::make() refuses these settings if the job clips

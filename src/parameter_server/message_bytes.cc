@@ -118,7 +118,7 @@ void members(Form& form, T& report) {
 
 template <class Form, Is<Assign> T>
 void members(Form& form, T& assign) {
-  form(assign.work, assign.have);
+  form(assign.work, assign.have, assign.parent);
 }
 
 template <class Form, Is<Parameters> T>
@@ -154,6 +154,11 @@ void members(Form& form, T& kept) {
 template <class Form, Is<Fill> T>
 void members(Form& form, T& fill) {
   form(fill.state, fill.versions, fill.gradients);
+}
+
+template <class Form, Is<Relayed> T>
+void members(Form& form, T& relayed) {
+  form(relayed.serial, relayed.range, relayed.keepers, relayed.payload);
 }
 
 template <class Form, Is<Header> T>
@@ -263,7 +268,8 @@ void members(Form& form, T& report) {
 
 template <class Form, Is<CommittedReport> T>
 void members(Form& form, T& report) {
-  form(report.version, report.applied, report.dropped, report.age, report.works, report.mode);
+  form(report.version, report.applied, report.dropped, report.age, report.works, report.mode,
+       report.filled);
 }
 
 template <class Form, Is<ValidatedReport> T>

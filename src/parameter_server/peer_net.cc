@@ -5,6 +5,7 @@
 #include <memory>
 #include <span>
 #include <utility>
+#include <variant>
 
 #include "base/check.h"
 #include "base/clock.h"
@@ -86,23 +87,27 @@ Status PeerNet::send(WorkerId to, const Message& message) {
                      kLargestHead, "; use fewer replicas")};
   }
   const int64_t number = link.sent++;
-  Status status = send_part(to, number, kNotice, notice_of(encoded.head));
+  Status status = send_part(to, number, kNotice, false, notice_of(encoded.head));
   if (status.ok() && std::ssize(encoded.head) > kHeadInNotice) {
-    status = send_part(to, number, kHead,
+    status = send_part(to, number, kHead, false,
                        std::make_shared<const std::vector<std::byte>>(std::move(encoded.head)));
   }
+  const bool is_gradient = std::holds_alternative<Gradient>(message.body) ||
+                           std::holds_alternative<Relayed>(message.body);
   uint64_t part = kFirstPayload;
   for (Payload& payload : encoded.payloads) {
-    if (status.ok()) status = send_part(to, number, part++, std::move(payload));
+    if (status.ok()) status = send_part(to, number, part++, is_gradient, std::move(payload));
   }
   return status;
 }
 
-Status PeerNet::send_part(WorkerId to, int64_t number, uint64_t part, Payload bytes) {
+Status PeerNet::send_part(WorkerId to, int64_t number, uint64_t part, bool is_gradient,
+                          Payload bytes) {
   const Ticket ticket{++last_ticket_};
   const std::span<const std::byte> all(*bytes);
-  if (part >= kFirstPayload) unsent_ = unsent_ + size_of(bytes);
-  const auto call = calls_.emplace(ticket, Call{to, number, part, true, std::move(bytes)}).first;
+  if (is_gradient) unsent_ = unsent_ + size_of(bytes);
+  const auto call =
+      calls_.emplace(ticket, Call{to, number, part, true, is_gradient, std::move(bytes)}).first;
   const Status status = transport_.send(to, tag_of(number, part), all, {}, ticket);
   if (!status.ok()) end_call(call);
   return status;
@@ -112,7 +117,8 @@ Status PeerNet::expect_part(WorkerId from, int64_t number, uint64_t part, int64_
   const Ticket ticket{++last_ticket_};
   auto bytes = std::make_shared<std::vector<std::byte>>(static_cast<size_t>(size));
   const std::span<std::byte> all(*bytes);
-  const auto call = calls_.emplace(ticket, Call{from, number, part, false, std::move(bytes)}).first;
+  const auto call =
+      calls_.emplace(ticket, Call{from, number, part, false, false, std::move(bytes)}).first;
   const Status status = transport_.recv(from, tag_of(number, part), all, ticket);
   if (!status.ok()) end_call(call);
   return status;
@@ -218,7 +224,7 @@ Status PeerNet::deliver(WorkerId from, Link& link) {
 PeerNet::Call PeerNet::end_call(std::map<Ticket, Call>::iterator call) {
   Call ended = std::move(call->second);
   calls_.erase(call);
-  if (!ended.is_send || ended.part < kFirstPayload) return ended;
+  if (!ended.is_gradient) return ended;
   unsent_ = unsent_ - size_of(ended.bytes);
   if (unsent_ == Bytes{}) emptied_ = monotonic_clock().now();
   return ended;

@@ -92,8 +92,9 @@ class PeerNet {
   // does not count as lost here.
   void drop(WorkerId process);
 
-  // Bytes of payloads that have not been taken from here yet: those of small messages count as
-  // taken when the transport has copied them.
+  // Bytes of gradients that have not been taken from here yet: those of small messages count as
+  // taken when the transport has copied them. What keepers in this process send does not count, as
+  // it says nothing about how long a gradient of this process is under way.
   Bytes unsent() const { return unsent_; }
   // The moment, on the monotonic clock, at which unsent() became zero the last time; zero = never.
   Duration emptied() const { return emptied_; }
@@ -118,10 +119,11 @@ class PeerNet {
     int64_t number = 0;  // of the message
     uint64_t part = 0;
     bool is_send = false;
+    bool is_gradient = false;  // or a part of one, and counts in unsent()
     Payload bytes;
   };
 
-  Status send_part(WorkerId to, int64_t number, uint64_t part, Payload bytes);
+  Status send_part(WorkerId to, int64_t number, uint64_t part, bool is_gradient, Payload bytes);
   Status expect_part(WorkerId from, int64_t number, uint64_t part, int64_t size);
   Status handle(const Done& done);
   Status take(const Call& call, Link& link);

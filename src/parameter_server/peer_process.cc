@@ -63,9 +63,12 @@ Status PeerProcess::make_peers(const PlacedMembers& placed) {
     const bool is_known = keepers_.count(peer) > 0 || parts_.count(peer) > 0;
     return !is_known && placed.places.at(peer) == settings_.self;
   };
+  end_keepers(placed);
   for (const KeptRange& kept : members.ranges) {
     for (const PeerId keeper : kept.keepers) {
-      if (is_new_here(keeper)) make_keeper(keeper, kept.range, members.epoch == 1);
+      if (!is_new_here(keeper)) continue;
+      const Status fault = make_keeper(keeper, kept.range, members.epoch == 1);
+      if (!fault.ok()) return fault;
     }
   }
   std::erase_if(parts_, [&](const auto& one) { return placed.places.count(one.first) == 0; });
@@ -86,7 +89,23 @@ Status PeerProcess::make_peers(const PlacedMembers& placed) {
   return ok();
 }
 
-void PeerProcess::make_keeper(PeerId peer, const ElementRange& range, bool is_filled) {
+// Ends the keepers whose ranges were handed over.
+void PeerProcess::end_keepers(const PlacedMembers& placed) {
+  for (auto& [peer, keeper] : keepers_) {
+    if (placed.places.count(peer) > 0) continue;
+    while (std::optional<SavedState> one = keeper.take_saved()) {
+      left_.push_back({keeper.range(), std::move(*one)});
+    }
+  }
+  std::erase_if(keepers_, [&](const auto& one) { return placed.places.count(one.first) == 0; });
+}
+
+Status PeerProcess::make_keeper(PeerId peer, const ElementRange& range, bool is_filled) {
+  if (!settings_.make_store) {
+    return invalid(cat("process ", settings_.self, " is to keep elements ", range.begin, " to ",
+                       range.end, " of stage ", range.stage,
+                       ", and has nothing that makes them: expected another process"));
+  }
   ShardStart start;
   start.self = peer;
   start.range = range;
@@ -95,6 +114,7 @@ void PeerProcess::make_keeper(PeerId peer, const ElementRange& range, bool is_fi
   auto store =
       std::make_unique<WrittenStore>(peer, settings_.make_store(range), settings_.write_down);
   keepers_.emplace(peer, ServerShard(start, std::move(store)));
+  return ok();
 }
 
 Status PeerProcess::install() {
@@ -114,7 +134,7 @@ void PeerProcess::lose(WorkerId process) {
 std::vector<WorkerId> PeerProcess::take_lost() { return std::exchange(lost_, {}); }
 
 std::vector<PeerProcess::Saved> PeerProcess::take_saved(bool all_committed) {
-  std::vector<Saved> all;
+  std::vector<Saved> all = std::exchange(left_, {});
   for (auto& [peer, keeper] : keepers_) {
     while (std::optional<SavedState> one = keeper.take_saved(all_committed)) {
       all.push_back({keeper.range(), std::move(*one)});
@@ -163,6 +183,7 @@ Status PeerProcess::after_decider() {
   const int64_t epoch = decider_->membership().epoch, sequence = decider_->record().sequence;
   const bool is_ready = decider_->is_ready();
   if (is_ready) tally_.look(decider_->record());
+  if (is_ready && decider_->record().filling.empty()) tally_.note_filled(epoch);
   std::vector<std::string> lines;
   if (is_ready && !has_begun_) {
     has_begun_ = true;

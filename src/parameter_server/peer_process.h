@@ -27,7 +27,8 @@ namespace tenuto::servers {
 // What the peers of a process begin with.
 struct PeerProcessSettings {
   WorkerId self;
-  // Makes the parameters of a range, with those that the run begins with.
+  // Makes the parameters of a range, with those that the run begins with. Empty = no range is ever
+  // kept here.
   std::function<std::unique_ptr<ParameterStore>(const ElementRange&)> make_store;
   // Of the decider, if this process has to decide; `self` is filled in. The run begins with the
   // version of its record.
@@ -43,10 +44,12 @@ class PeerProcess {
 
   // The members of an epoch: makes the peers that are to live here, ends those that are no members
   // any more, and opens the net to processes that are new. Keepers that come in a later epoch than
-  // the first get their range from the other keeper.
+  // the first get their range from the other keeper. A keeper whose range was handed over to
+  // another process ends here; of the states that it has to write down, those that it does not know
+  // to be committed are lost.
   //
   // Errors: those of check(PlacedMembers), Decider::make and PeerNet::open; Invalid/Call  an epoch
-  //         that is not newer
+  //         that is not newer; a range for a process that keeps none
   Status place(const PlacedMembers& placed);
 
   // The decider that lives here begins the epoch that was placed last.
@@ -106,7 +109,8 @@ class PeerProcess {
 
  private:
   Status make_peers(const PlacedMembers& placed);
-  void make_keeper(PeerId peer, const ElementRange& range, bool is_filled);
+  Status make_keeper(PeerId peer, const ElementRange& range, bool is_filled);
+  void end_keepers(const PlacedMembers& placed);
   Status handle(const Message& message);
   Status after_decider();
   Status post(std::vector<Message> messages);
@@ -118,6 +122,7 @@ class PeerProcess {
   std::set<WorkerId> opened_, dropped_;
   std::vector<WorkerId> lost_;
   std::map<PeerId, ServerShard> keepers_;
+  std::vector<Saved> left_;  // by keepers that have ended
   std::map<PeerId, ReplicaPart> parts_;
   std::unique_ptr<Decider> decider_;
   PeerId decider_id_;

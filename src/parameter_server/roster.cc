@@ -1,6 +1,7 @@
 #include "parameter_server/roster.h"
 
 #include <algorithm>
+#include <cstddef>
 #include <sstream>
 #include <tuple>
 #include <utility>
@@ -144,7 +145,9 @@ Result<Roster> Roster::make(const RosterStart& start) {
 
 // Requires: ranges that were checked.
 Roster::Roster(const RosterStart& start)
-    : stages_(start.ranges.back().stage.value + 1), replicas_(static_cast<size_t>(start.replicas)) {
+    : stages_(start.ranges.back().stage.value + 1),
+      kept_by_parts_(start.kept_by_parts),
+      replicas_(static_cast<size_t>(start.replicas)) {
   for (const ElementRange& range : start.ranges) ranges_.push_back({range, {}});
 }
 
@@ -188,39 +191,87 @@ PeerId Roster::add_peer(WorkerId process) {
   return peer;
 }
 
-// Ranges that the process keeps; `first_only`: only those of which it is the server shard.
-int64_t Roster::kept_by(WorkerId process, bool first_only) const {
-  int64_t count = 0;
-  for (const Kept& kept : ranges_) {
-    for (size_t i = 0; i < kept.keepers.size() && (i == 0 || !first_only); ++i) {
-      const auto place = places_.find(kept.keepers[i]);
-      count += place != places_.end() && place->second == process ? 1 : 0;
-    }
-  }
-  return count;
+bool Roster::keeps(WorkerId process, const Kept& kept) const {
+  return std::any_of(kept.keepers.begin(), kept.keepers.end(),
+                     [&](PeerId keeper) { return places_.at(keeper) == process; });
 }
 
-// The server that gets another keeper of this range: the one with the least to do, where a server
-// shard counts before a standby, because it also answers reads. None = all keep it, or there is no
-// server.
-std::optional<WorkerId> Roster::server_for(const Kept& kept) const {
-  std::optional<WorkerId> best;
-  std::tuple<int64_t, int64_t> least;
+void Roster::add_keeper(WorkerId process, Kept& kept) {
+  const PeerId keeper = add_peer(process);
+  since_[keeper] = newest_.members.epoch + 1;
+  kept.keepers.push_back(keeper);
+}
+
+void Roster::remove_keeper(size_t index, Kept& kept) {
+  const PeerId keeper = kept.keepers[index];
+  kept.keepers.erase(kept.keepers.begin() + static_cast<std::ptrdiff_t>(index));
+  since_.erase(keeper);
+  places_.erase(keeper);
+}
+
+void Roster::note_filled(int64_t epoch) {
+  if (epoch <= newest_.members.epoch) filled_ = std::max(filled_, epoch);
+}
+
+// Of the processes that keep any.
+std::map<WorkerId, Roster::Load> Roster::loads() const {
+  std::map<WorkerId, Load> all;
+  for (const Kept& kept : ranges_) {
+    for (size_t i = 0; i < kept.keepers.size(); ++i) {
+      const auto place = places_.find(kept.keepers[i]);
+      if (place == places_.end()) continue;
+      Load& load = all[place->second];
+      ++load.all;
+      load.first += i == 0 ? 1 : 0;
+    }
+  }
+  return all;
+}
+
+// Who should keep ranges now, and whose replica is whole.
+void Roster::find_ring() {
+  in_ring_.clear();
+  whole_.clear();
+  if (!kept_by_parts_) return;
+  std::map<ReplicaId, int32_t> parts;
+  std::set<StageId> has_ring;  // stages of which a part of the ring lives
   for (const auto& [number, process] : processes_) {
-    const bool keeps_it =
-        std::any_of(kept.keepers.begin(), kept.keepers.end(),
-                    [&, own = number](PeerId keeper) { return places_.at(keeper) == own; });
-    if (process.kind != ProcessKind::Server || keeps_it) continue;
-    const std::tuple load(kept_by(number, true), kept_by(number, false));
-    if (best && load >= least) continue;
+    if (process.kind != ProcessKind::Part) continue;
+    if (++parts[process.replica] == stages_) whole_.insert(process.replica);
+    if (contains(ring_, process.replica)) has_ring.insert(process.stage);
+  }
+  for (const auto& [number, process] : processes_) {
+    if (process.kind != ProcessKind::Part) continue;
+    const bool is_wanted = contains(ring_, process.replica) || has_ring.count(process.stage) == 0;
+    if (is_wanted) in_ring_.insert(number);
+  }
+}
+
+// The process that gets another keeper of this range: the one with the least to do, where a first
+// keeper counts before a standby, because it also answers reads. Parts of the ring come before
+// others, and of these the parts of whole replicas. None = all keep it, or nobody can.
+std::optional<WorkerId> Roster::keeper_for(const Kept& kept) const {
+  const ProcessKind kind = kept_by_parts_ ? ProcessKind::Part : ProcessKind::Server;
+  std::map<WorkerId, Load> loads_now = loads();
+  std::optional<WorkerId> best;
+  std::tuple<bool, bool, int64_t, int64_t> least;
+  for (const auto& [number, process] : processes_) {
+    const bool is_able = !kept_by_parts_ || process.stage == kept.range.stage;
+    if (process.kind != kind || !is_able || keeps(number, kept)) continue;
+    const Load load = loads_now[number];
+    const std::tuple cost(kept_by_parts_ && in_ring_.count(number) == 0,
+                          kept_by_parts_ && whole_.count(process.replica) == 0, load.first,
+                          load.all);
+    if (best && cost >= least) continue;
     best = number;
-    least = load;
+    least = cost;
   }
   return best;
 }
 
 Status Roster::find_keepers() {
   const bool has_begun = newest_.members.epoch > 0;
+  std::erase_if(since_, [&](const auto& one) { return !lives(one.first); });
   for (size_t i = 0; i < ranges_.size(); ++i) {
     Kept& kept = ranges_[i];
     std::erase_if(kept.keepers, [&](PeerId keeper) { return !lives(keeper); });
@@ -230,30 +281,105 @@ Status Roster::find_keepers() {
                    cat("all processes that had range ", i,
                        " of the parameters are lost: resume from a checkpoint")};
     }
-    const std::optional<WorkerId> server = server_for(kept);
-    if (!server) {
+    const std::optional<WorkerId> process = keeper_for(kept);
+    if (!process) {
       return Error{Code::Infeasible, Reach::Call,
-                   "no process can keep parameters yet: expected at least one server"};
+                   cat("no process can keep parameters yet: expected at least one ",
+                       kept_by_parts_ ? cat("part of stage ", kept.range.stage)
+                                      : std::string("server"))};
     }
-    kept.keepers.push_back(add_peer(*server));
+    add_keeper(*process, kept);
   }
-  // Standbys after all server shards, so that these are spread over the servers first.
+  const bool hands_over = kept_by_parts_ && has_begun && hands_over_;
+  for (size_t i = 0; i < ranges_.size() && hands_over; ++i) hand_over(ranges_[i]);
+  // Standbys after all first keepers, so that these are spread over the processes first.
   for (Kept& kept : ranges_) {
     if (kept.keepers.size() > 1) continue;
-    const std::optional<WorkerId> server = server_for(kept);
-    if (server) kept.keepers.push_back(add_peer(*server));
+    const std::optional<WorkerId> process = keeper_for(kept);
+    if (process) add_keeper(*process, kept);
+  }
+  if (!hands_over) return ok();
+  for (int32_t stage = 0; stage < stages_; ++stage) balance({stage});
+  while (change_first()) {
   }
   return ok();
 }
 
-// Processes that do nothing else come first. Requires: a server, since each range has a keeper
-void Roster::find_decider() {
-  for (const ProcessKind kind : {ProcessKind::Decider, ProcessKind::Server}) {
-    for (const auto& [number, process] : processes_) {
-      if (lives(decider_)) return;
-      if (process.kind == kind) decider_ = add_peer(number);
+// Ends a keeper outside of the ring if the other one has the range and a part of the ring can take
+// its place. The standby goes first, so that reads go to the same keeper for longer.
+void Roster::hand_over(Kept& kept) {
+  for (size_t i = kept.keepers.size(); i-- > 0;) {
+    if (in_ring_.count(places_.at(kept.keepers[i])) > 0) continue;
+    if (kept.keepers.size() < 2 || !is_filled(kept.keepers[1 - i])) continue;
+    const std::optional<WorkerId> next = keeper_for(kept);
+    if (next && in_ring_.count(*next) > 0) remove_keeper(i, kept);
+  }
+}
+
+// Gives ranges of the part that keeps the most to the one that keeps the fewest, as far as needed.
+void Roster::balance(StageId stage) {
+  while (true) {
+    std::map<WorkerId, Load> loads_now = loads();
+    WorkerId most, fewest;
+    for (const WorkerId number : in_ring_) {
+      const RunProcess& process = processes_.at(number);
+      if (process.stage != stage) continue;
+      const int64_t count = loads_now[number].all;
+      if (most.value < 0 || count > loads_now[most].all) most = number;
+      if (whole_.count(process.replica) == 0) continue;
+      if (fewest.value < 0 || count < loads_now[fewest].all) fewest = number;
+    }
+    if (fewest.value < 0 || loads_now[most].all - loads_now[fewest].all <= kMostAhead) return;
+    if (!move_range(most, fewest)) return;
+  }
+}
+
+// False when the process has no range that can be moved now. Standbys are moved before first
+// keepers.
+bool Roster::move_range(WorkerId from, WorkerId to) {
+  for (const size_t index : {size_t{1}, size_t{0}}) {
+    for (Kept& kept : ranges_) {
+      if (kept.keepers.size() < 2 || places_.at(kept.keepers[index]) != from) continue;
+      if (!is_filled(kept.keepers[1 - index]) || keeps(to, kept)) continue;
+      remove_keeper(index, kept);
+      add_keeper(to, kept);
+      return true;
     }
   }
+  return false;
+}
+
+// Lets the other keeper of a range answer its reads, where both have the range: if only that one is
+// in the ring, or if it answers for two ranges less. True = there was such a range.
+bool Roster::change_first() {
+  std::map<WorkerId, Load> loads_now = loads();
+  for (Kept& kept : ranges_) {
+    if (kept.keepers.size() < 2) continue;
+    if (!is_filled(kept.keepers[0]) || !is_filled(kept.keepers[1])) continue;
+    const WorkerId first = places_.at(kept.keepers[0]), other = places_.at(kept.keepers[1]);
+    const bool first_is_in = in_ring_.count(first) > 0, other_is_in = in_ring_.count(other) > 0;
+    const bool has_less = loads_now[other].first + 1 < loads_now[first].first;
+    if (first_is_in == other_is_in ? !has_less : first_is_in) continue;
+    std::swap(kept.keepers[0], kept.keepers[1]);
+    return true;
+  }
+  return false;
+}
+
+// Processes that do nothing else come first, then servers, then parts of the ring.
+//
+// Requires: a server, or a part that may decide, since each range has a keeper
+void Roster::find_decider() {
+  const auto choose = [&](ProcessKind kind, bool in_ring_only) {
+    for (const auto& [number, process] : processes_) {
+      if (lives(decider_)) return;
+      if (process.kind != kind || (in_ring_only && in_ring_.count(number) == 0)) continue;
+      decider_ = add_peer(number);
+    }
+  };
+  choose(ProcessKind::Decider, false);
+  choose(ProcessKind::Server, false);
+  if (kept_by_parts_) choose(ProcessKind::Part, true);
 }
 
 // A replica whose stages all have a process takes part. If one of them is another process than
@@ -278,6 +404,7 @@ void Roster::find_parts() {
 }
 
 Result<std::optional<PlacedMembers>> Roster::next() {
+  find_ring();
   if (const Status fault = find_keepers(); !fault.ok()) return fault.error();
   find_decider();
   find_parts();

@@ -5,6 +5,12 @@
 //        another epoch (sync/servers/message.h) with new members. A range that has lost its server
 //        shard has its standby as the next one; another process that keeps ranges becomes the new
 //        standby. A process that comes back is a new process with new peers.
+// Parts: without servers the parts of replicas keep the ranges of their stage: those of the *ring*,
+//        or of all replicas. Whoever leaves the ring hands its ranges over: one of the two keepers
+//        of a range is replaced at a time, and only if the other one has the range. So a handover
+//        takes several epochs, each of which begins when all keepers of the one before have their
+//        ranges. A process that is new in the ring is given ranges of the process that keeps the
+//        most, until none keeps more than kMostAhead ranges more than another one.
 // Right: tests/parameter_server/roster_test.cc plays random deaths and joins.
 #pragma once
 
@@ -20,11 +26,14 @@
 
 namespace tenuto::servers {
 
+// Where parts keep ranges: how many more a part of the ring may keep than another one of its stage.
+inline constexpr int64_t kMostAhead = 2;
+
 // What a process can do in a run.
 enum class ProcessKind : uint8_t {
   Server,   // keeps ranges, and decides if nobody else does
   Decider,  // decides, or waits until it has to
-  Part,     // computes one stage of a replica
+  Part,     // computes one stage of a replica; may keep ranges, and decide (RosterStart)
 };
 
 // A process of the run. Its number is never used twice.
@@ -61,6 +70,9 @@ Result<PlacedMembers> placed_members_from_text(std::string_view text);
 struct RosterStart {
   std::vector<ElementRange> ranges;  // by stage, then by element
   int32_t replicas = 1;
+  // Parts keep the ranges of their stage, and servers keep none. If there is no server and no
+  // process of kind Decider, a part's process decides.
+  bool kept_by_parts = false;
 };
 
 // The automaton: what happens to processes in, members out. It has no clock and no thread.
@@ -80,11 +92,26 @@ class Roster {
   // A process is lost. One that is not known changes nothing.
   void lose(WorkerId process);
 
+  // These replicas keep the ranges from the next members on, if parts keep them; empty = all, as at
+  // the beginning. Where none of them has a living part of a stage, all replicas keep that stage.
+  void set_ring(const std::vector<ReplicaId>& ring) { ring_ = ring; }
+
+  // Every keeper of the members of this epoch has its range: next() may go on with a handover. An
+  // epoch before one that was noted already, or that there was not, changes nothing.
+  void note_filled(int64_t epoch);
+
+  // From now on a range changes its place only when a process is lost, as at the end of a run.
+  void end_handovers() { hands_over_ = false; }
+
+  // Parts keep the ranges.
+  bool kept_by_parts() const { return kept_by_parts_; }
+
   // The members of the next epoch; none if they are those of the epoch before. The first one has
-  // two keepers of each range if there are two servers.
+  // two keepers of each range if there are two servers, or two parts of its stage.
   //
   // Errors: Infeasible/Job   a range whose keepers are all lost
-  //         Infeasible/Call  before the first epoch, no server: try again when one has joined
+  //         Infeasible/Call  before the first epoch, no server, or no part of some stage: try again
+  //                          when one has joined
   //         check's
   Result<std::optional<PlacedMembers>> next();
 
@@ -98,20 +125,41 @@ class Roster {
   };
 
   explicit Roster(const RosterStart& start);
+  // Ranges that a process keeps.
+  struct Load {
+    int64_t first = 0;  // of which it is the first keeper
+    int64_t all = 0;
+  };
   bool lives(PeerId peer) const { return places_.count(peer) > 0; }
+  // It has its range, as far as is known.
+  bool is_filled(PeerId keeper) const { return since_.at(keeper) <= filled_; }
+  bool keeps(WorkerId process, const Kept& kept) const;
   PeerId add_peer(WorkerId process);
-  int64_t kept_by(WorkerId process, bool first_only) const;
-  std::optional<WorkerId> server_for(const Kept& kept) const;
+  void add_keeper(WorkerId process, Kept& kept);
+  void remove_keeper(size_t index, Kept& kept);
+  std::map<WorkerId, Load> loads() const;
+  void find_ring();
+  std::optional<WorkerId> keeper_for(const Kept& kept) const;
   Status find_keepers();
+  void hand_over(Kept& kept);
+  void balance(StageId stage);
+  bool move_range(WorkerId from, WorkerId to);
+  bool change_first();
   void find_decider();
   void find_parts();
 
   int32_t stages_;
+  bool kept_by_parts_, hands_over_ = true;
+  std::vector<ReplicaId> ring_;               // as it was set
+  std::set<WorkerId> in_ring_;                // processes that should keep ranges
+  std::set<ReplicaId> whole_;                 // replicas whose parts all live
   std::map<WorkerId, RunProcess> processes_;  // that live
   std::set<WorkerId> used_;                   // all numbers so far
   std::map<PeerId, WorkerId> places_;         // of the peers that live
   int32_t next_peer_ = 0;
   std::vector<Kept> ranges_;
+  std::map<PeerId, int64_t> since_;  // the first epoch of each keeper
+  int64_t filled_ = 1;               // keepers of the first epoch begin with their ranges
   PeerId decider_;
   std::vector<std::vector<PeerId>> replicas_;
   PlacedMembers newest_;

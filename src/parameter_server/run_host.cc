@@ -221,6 +221,8 @@ class HostLoop {
       settings_.peers.write_down(to_text(decider->record()));
     }
     for (const auto& [id, keeper] : process_.keepers()) {
+      // One that came after the decider had finished was never filled, and has nothing.
+      if (!keeper.is_filled()) continue;
       if (settings_.save) {
         if (const Status fault = settings_.save(id, keeper); !fault.ok()) return fault;
       }

@@ -66,7 +66,8 @@ class PartTrainer {
   virtual std::optional<ValidatedReport> take_validated() { return {}; }
 };
 
-// What a process is and has.
+// What a process is and has. One that hosts parts may keep ranges and decide as well: then it has
+// the settings of both.
 struct HostSettings {
   RunProcess process;
   PeerProcessSettings peers;  // `self` is filled in

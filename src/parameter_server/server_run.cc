@@ -15,6 +15,17 @@ Error broken(std::string sentence) { return {Code::Corrupt, Reach::Job, std::mov
 
 bool is_part(const HostedProcess& one) { return one.process.kind == ProcessKind::Part; }
 
+// The replicas that are their own parents; none = the mode has no ring.
+std::vector<ReplicaId> ring_of(const SyncMode& mode) {
+  std::vector<ReplicaId> ring;
+  if (mode.kind != SyncKind::Ring) return ring;
+  for (size_t i = 0; i < mode.parents.size(); ++i) {
+    const ReplicaId replica{static_cast<int32_t>(i)};
+    if (mode.parents[i] == replica) ring.push_back(replica);
+  }
+  return ring;
+}
+
 }  // namespace
 
 ServerRun::ServerRun(Roster roster) : roster_(std::move(roster)) {}
@@ -83,6 +94,9 @@ Status ServerRun::join(HostedProcess& process) {
   // Nothing is installed before it has placed the newest members, so it has to get them even if it
   // changes none of them.
   if (newest().members.epoch == before) tell(number, MembersCommand{newest()});
+  // It was not told before, because its first command is the one to connect.
+  if (ending_ != Ending::No && is_part(process)) tell(number, StopCommand{});
+  if (ending_ >= Ending::Finishes && finishes(process)) tell(number, FinishCommand{});
   return ok();
 }
 
@@ -161,6 +175,7 @@ Status ServerRun::take(HostedProcess& from, const ConnectedReport&) {
 Status ServerRun::take(HostedProcess& from, const PlacedReport& report) {
   from.placed = report.epoch;
   install_if_placed();
+  go_on_ending();
   return ok();
 }
 
@@ -174,7 +189,7 @@ Status ServerRun::take(HostedProcess& from, const MeasuredReport& report) {
 Status ServerRun::take(HostedProcess&, const ModeReport& report) {
   ++changes_;
   modes_.push_back(report);
-  return ok();
+  return follow_mode(report.mode);
 }
 
 Status ServerRun::take(HostedProcess& from, const StoppedReport&) {
@@ -207,10 +222,20 @@ Status ServerRun::take(HostedProcess& from, const FailedReport& report) {
   return broken(cat("process ", from.process.number, " says: ", printable(report.why)));
 }
 
-// A decider that was replaced may have said less, and be heard later.
+// A decider that was replaced may have said less, and be heard later. What it says of an epoch stays
+// true. A report of the same version has no works of its own, so those that were said stay.
 Status ServerRun::take(HostedProcess&, const CommittedReport& report) {
-  if (report.version >= committed_.version) committed_ = report;
-  return ok();
+  const int64_t filled = std::max(committed_.filled, report.filled);
+  const bool has_filled = filled > committed_.filled;
+  if (report.version > committed_.version) committed_ = report;
+  committed_.filled = filled;
+  if (report.version == committed_.version) {
+    committed_.mode = report.mode;
+    if (const Status fault = follow_mode(report.mode); !fault.ok()) return fault;
+  }
+  if (!has_filled || !roster_.kept_by_parts() || !begun_) return ok();
+  roster_.note_filled(filled);
+  return announce();
 }
 
 Status ServerRun::take(HostedProcess&, const SavedReport& report) {
@@ -240,6 +265,18 @@ std::vector<ValidatedReport> ServerRun::take_validated() { return std::exchange(
 
 // ---- the mode, and the end -------------------------------------------------------------------
 
+// The replicas of the ring keep the parameters.
+Status ServerRun::follow_mode(const SyncMode& mode) {
+  if (!roster_.kept_by_parts() || !begun_ || mode == mode_) return ok();
+  mode_ = mode;
+  roster_.set_ring(ring_of(mode));
+  return announce();
+}
+
+bool ServerRun::finishes(const HostedProcess& one) const {
+  return !is_part(one) || roster_.kept_by_parts();
+}
+
 void ServerRun::want(const std::optional<SyncMode>& mode) {
   wanted_ = mode;
   if (installed_ > 0) tell(decider(), ModeCommand{mode});
@@ -253,32 +290,39 @@ void ServerRun::save() {
 void ServerRun::stop() {
   if (newest().members.epoch == 0 || ending_ != Ending::No) return;
   ending_ = Ending::Stops;
+  roster_.end_handovers();
   for (const HostedProcess& one : processes_) {
-    if (is_part(one)) tell(one.process.number, StopCommand{});
+    if (is_part(one) && one.is_connected) tell(one.process.number, StopCommand{});
   }
   go_on_ending();
 }
 
 void ServerRun::go_on_ending() {
   if (ending_ == Ending::Stops &&
-      all_living([](const HostedProcess& one) { return !is_part(one) || one.has_stopped; })) {
+      all_living([](const HostedProcess& one) {
+        return !is_part(one) || !one.is_connected || one.has_stopped;
+      })) {
     ending_ = Ending::Decides;
   }
-  if (ending_ == Ending::Decides) {
+  // A handover that was announced goes on first: the decider has to take part in it.
+  const bool is_moving = roster_.kept_by_parts() && !is_installed();
+  if (ending_ == Ending::Decides && !is_moving) {
     const WorkerId now = decider();
     if (finishing_ != now) tell(now, FinishCommand{});
     finishing_ = now;
     if (at(now).has_finished) {
       ending_ = Ending::Finishes;
       for (const HostedProcess& one : processes_) {
-        if (!is_part(one) && one.process.number != now) {
+        if (finishes(one) && one.is_connected && one.process.number != now) {
           tell(one.process.number, FinishCommand{});
         }
       }
     }
   }
   if (ending_ == Ending::Finishes &&
-      all_living([](const HostedProcess& one) { return is_part(one) || one.has_finished; })) {
+      all_living([&](const HostedProcess& one) {
+        return !finishes(one) || !one.is_connected || one.has_finished;
+      })) {
     ending_ = Ending::Over;
   }
 }

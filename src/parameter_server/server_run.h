@@ -4,7 +4,9 @@
 // Idea:  the members of an epoch (parameter_server/roster.h) go to all processes. When all have
 //        placed them, the decider installs them. At the end replicas stop first; then the decider
 //        commits what it has decided; then nothing more comes to the keepers, and all others
-//        finish. What was measured goes to the process with the decider, which chooses the sync
+//        finish. If parts keep the ranges, the mode in force says which replicas' do: with a ring
+//        its members, otherwise all; and whenever all keepers have their ranges, a handover goes
+//        on. What was measured goes to the process with the decider, which chooses the sync
 //        mode. Parts of a replica of several stages are told where the others listen
 //        (parameter_server/formation.h) before they have placed the members.
 // Right: tests/parameter_server/server_run_test.cc, and processes_test.py with real processes.
@@ -88,6 +90,8 @@ class ServerRun {
 
   // Begins the end: replicas stop, then the decider finishes, then all others. Before there are
   // members it does nothing.
+  //
+  // From then on ranges that parts keep are not handed over any more.
   void stop();
 
   // What is to be sent. Empty afterwards.
@@ -145,6 +149,9 @@ class ServerRun {
   template <class Is>
   bool all_living(Is is_so) const;
   void tell(WorkerId process, HostCommand command);
+  // The process is to write down what it keeps, and to finish.
+  bool finishes(const HostedProcess& one) const;
+  Status follow_mode(const SyncMode& mode);
   void connect_those_that_can();
   void form_those_that_can();
   Status join(HostedProcess& process);
@@ -160,6 +167,7 @@ class ServerRun {
   std::optional<SyncMode> wanted_;
   bool wants_save_ = false;  // and no state was written since
   CommittedReport committed_;
+  SyncMode mode_;  // that is in force, as far as the ring follows it
   std::vector<SavedReport> saved_;
   std::vector<ModeReport> modes_;
   std::vector<MeasuredIteration> measured_;

@@ -88,6 +88,7 @@ class StoreStepTest : public ToyTest {
     job.optimizer.clip = 0;
     job.optimizer.warm_up_steps = 0;
     job.optimizer.schedule = "constant";
+    job.sync.architecture = "servers";
     job.sync.servers = 3;
     return job;
   }

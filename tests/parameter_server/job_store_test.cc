@@ -19,6 +19,7 @@ Job job_of(const std::string& optimizer) {
   job.parallel.pipelines = 4;
   job.optimizer.kind = optimizer;
   job.optimizer.clip = 0;
+  job.sync.architecture = "servers";
   job.sync.servers = 3;
   return job;
 }
@@ -78,6 +79,22 @@ TEST(JobStore, ServersAreDividedAmongStages) {
   EXPECT_EQ(made.error().message,
             "servers: clipping needs the norm over the whole model, and elements 0 to 160 of stage "
             "1 are a part of it: set clip to 0");
+}
+
+// Without servers the replicas keep the ranges, as many of each stage as there are replicas.
+TEST(JobStore, EachReplicaHasARangeOfEachStage) {
+  Job job = job_of("adamw");
+  job.sync.architecture = "all-reduce";
+  job.sync.servers = 1;
+  job.parallel.stages = 2;
+  job.parallel.pipelines = 3;
+  const std::vector<int64_t> elements = {320, 20};
+  const std::vector<ElementRange> ranges = {
+      {{0}, 0, 96}, {{0}, 96, 208}, {{0}, 208, 320}, {{1}, 0, 16}, {{1}, 16, 20}};
+  EXPECT_EQ(ranges_of_job(job, elements), ranges);
+  job.optimizer.clip = 1;
+  const std::vector<ElementRange> whole = {{{0}, 0, 320}, {{1}, 0, 20}};
+  EXPECT_EQ(ranges_of_job(job, elements), whole);
 }
 
 TEST(JobStore, TheOptimizerIsThatOfTheJob) {

@@ -359,6 +359,15 @@ void Decider::mark_save() {
   wants_save_ = false;
 }
 
+// The parts of the replica to which this one sends its gradient; nullptr = it sends it to the
+// keepers, also when its parent is lost.
+const std::vector<PeerId>* Decider::parents_of(size_t replica) const {
+  const SyncMode& mode = record_.mode;
+  if (!start_.children_send_to_parents || mode.kind != SyncKind::Ring) return nullptr;
+  const auto parent = static_cast<size_t>(mode.parents[replica].value);
+  return parent == replica || joined_[parent].empty() ? nullptr : &joined_[parent];
+}
+
 // Sends what is different from what was sent last.
 void Decider::flush() {
   if (!ready_) return;
@@ -381,7 +390,11 @@ void Decider::flush() {
     if (assigned_[i] == serial) continue;
     assigned_[i] = serial;
     const Version version = assign.work ? assign.work->offer.version : record_.version;
-    for (const PeerId part : joined_[i]) send(part, version, assign);
+    const std::vector<PeerId>* parents = assign.work ? parents_of(i) : nullptr;
+    for (size_t stage = 0; stage < joined_[i].size(); ++stage) {
+      if (parents != nullptr) assign.parent = (*parents)[stage];
+      send(joined_[i][stage], version, assign);
+    }
   }
 }
 

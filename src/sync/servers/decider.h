@@ -39,6 +39,9 @@ struct DeciderStart {
   // Keepers write down what they have whenever another multiple of this mass is applied. 0 = only
   // when save() is called.
   Mass save_every{};
+  // In mode ring, replicas outside of the ring send their gradients to their parents, which pass
+  // them on.
+  bool children_send_to_parents = false;
 };
 
 // The record of a run that begins with version 0. One that begins with a checkpoint sets the
@@ -131,6 +134,7 @@ class Decider {
   OpenWork* find_open(int64_t serial);
   void note_read(PeerId from, int64_t serial);
   void note_if_complete(int64_t serial);
+  const std::vector<PeerId>* parents_of(size_t replica) const;
   void feed();
   void commit();
   void mark_save();

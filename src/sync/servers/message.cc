@@ -96,6 +96,7 @@ Membership without(Membership membership, PeerId lost) {
 Bytes payload_of(const Message& message) {
   if (const auto* body = std::get_if<Parameters>(&message.body)) return size_of(body->payload);
   if (const auto* body = std::get_if<Gradient>(&message.body)) return size_of(body->payload);
+  if (const auto* body = std::get_if<Relayed>(&message.body)) return size_of(body->payload);
   const auto* fill = std::get_if<Fill>(&message.body);
   if (fill == nullptr) return {};
   Bytes sum = size_of(fill->state);

@@ -1,8 +1,9 @@
 // What the decider, the server shards and the parts of replicas tell each other, as values.
 //
 // The words: a *peer* is one machine of the protocol, a *keeper* a peer that keeps a range of the
-// parameters: the server shard that answers reads, or its standby. A *work* is what a replica is to
-// compute for one offer. An *epoch* is the time between two changes of the members; a message of
+// parameters: the server shard that answers reads, or its standby. Keepers live in processes of
+// their own, or in those of the replicas' parts. A *work* is what a replica is to compute for one
+// offer. An *epoch* is the time between two changes of the members; a message of
 // another epoch is refused, so nothing that is sent before a change has to be thought of after it.
 //
 // Source: parameter servers with key ranges and replicas of them, Li et al., "Scaling distributed
@@ -181,6 +182,9 @@ struct PartReport {};
 struct Assign {
   std::optional<Work> work;  // none = wait
   std::vector<PeerId> have;  // keepers that need no gradient of it from this part
+  // The part of the same stage of another replica to which the gradient goes, and which passes it
+  // on. None = the gradient goes to the keepers.
+  std::optional<PeerId> parent = {};
 };
 // Part to server shard: send the parameters of the header's version.
 struct Fetch {};
@@ -222,6 +226,14 @@ struct Fill {
   std::vector<KeptVersion> versions;
   std::vector<KeptGradient> gradients;
 };
+// Part to the part of its parent: a Gradient for these keepers of the range. So the link of a slow
+// replica carries its gradient once, and not once for each keeper.
+struct Relayed {
+  int64_t serial = 0;
+  int32_t range = 0;  // index into Membership::ranges
+  std::vector<PeerId> keepers;
+  Payload payload;
+};
 
 // In front of every message.
 struct Header {
@@ -235,7 +247,7 @@ struct Header {
 struct Message {
   Header header;
   std::variant<Enter, KeeperReport, PartReport, Record, Assign, Fetch, Parameters, Read, Gradient,
-               Stored, Applied, Fill>
+               Stored, Applied, Fill, Relayed>
       body;
 };
 

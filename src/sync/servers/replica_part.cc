@@ -19,13 +19,16 @@ Status ReplicaPart::handle(const Message& message) {
   const Header& header = message.header;
   if (const auto* body = std::get_if<Enter>(&message.body)) return enter(header, body->membership);
   const bool is_keeper = contains(keepers_of(membership_), header.from);
+  const bool is_part = is_other_part(header.from), is_decider = header.from == membership_.decider;
   if (header.epoch != membership_.epoch || header.to != self_ ||
-      (!is_keeper && header.from != membership_.decider)) {
+      (!is_keeper && !is_part && !is_decider)) {
     ++refused_;
     return ok();
   }
   const auto* assign = std::get_if<Assign>(&message.body);
-  if (assign != nullptr && !is_keeper) return take_assignment(header, *assign);
+  if (assign != nullptr && is_decider) return take_assignment(header, *assign);
+  const auto* relayed = std::get_if<Relayed>(&message.body);
+  if (relayed != nullptr && is_part) return pass_on(header, *relayed);
   const auto* parameters = std::get_if<Parameters>(&message.body);
   if (parameters != nullptr && is_keeper) return take_parameters(header, *parameters);
   return invalid(
@@ -63,6 +66,10 @@ Status ReplicaPart::take_assignment(const Header& header, const Assign& assign) 
                        assign.work->offer.version.value, " in a message of version ",
                        header.version.value));
   }
+  if (assign.parent && !is_other_part(*assign.parent)) {
+    return invalid(cat("servers: part ", self_, " expected the part of stage ", stage_,
+                       " of another replica as its parent, found peer ", *assign.parent));
+  }
   if (assign.work != work_) {
     work_ = assign.work;
     read_ = false;
@@ -70,6 +77,7 @@ Status ReplicaPart::take_assignment(const Header& header, const Assign& assign) 
     gradients_.clear();
   }
   have_ = assign.have;
+  parent_ = assign.parent;
   started_ = true;
   if (!work_) return ok();
   if (read_) send(membership_.decider, work_->offer.version, Read{work_->serial});
@@ -115,12 +123,52 @@ Status ReplicaPart::offer(int64_t serial, std::vector<Payload> gradients) {
 
 void ReplicaPart::send_gradients() {
   if (gradients_.empty()) return;
+  const Version version = work_->offer.version;
   for (size_t i = 0; i < ranges_.size(); ++i) {
-    for (const PeerId keeper : kept(i).keepers) {
-      if (contains(have_, keeper)) continue;
-      send(keeper, work_->offer.version, Gradient{work_->serial, gradients_[i]});
+    std::vector<PeerId> keepers = kept(i).keepers;
+    std::erase_if(keepers, [&](PeerId keeper) { return contains(have_, keeper); });
+    if (!parent_) {
+      for (const PeerId keeper : keepers) {
+        send(keeper, version, Gradient{work_->serial, gradients_[i]});
+      }
+    } else if (!keepers.empty()) {
+      const auto range = static_cast<int32_t>(ranges_[i]);
+      send(*parent_, version, Relayed{work_->serial, range, std::move(keepers), gradients_[i]});
     }
   }
+}
+
+// The part of this stage of another replica.
+bool ReplicaPart::is_other_part(PeerId peer) const {
+  const auto stage = static_cast<size_t>(stage_.value);
+  return peer != self_ && std::any_of(membership_.replicas.begin(), membership_.replicas.end(),
+                                      [&](const std::vector<PeerId>& parts) {
+                                        return stage < parts.size() && parts[stage] == peer;
+                                      });
+}
+
+// The sender was given its work in this epoch, so all members have reported.
+Status ReplicaPart::pass_on(const Header& header, const Relayed& relayed) {
+  const bool is_known = relayed.range >= 0 && relayed.range < std::ssize(membership_.ranges);
+  bool fits = false;
+  if (is_known) {
+    const KeptRange& to = membership_.ranges[static_cast<size_t>(relayed.range)];
+    fits = to.range.stage == stage_ && size_of(relayed.payload) == size_of(to.range) &&
+           relayed.keepers.size() <= to.keepers.size() &&
+           std::all_of(relayed.keepers.begin(), relayed.keepers.end(),
+                       [&](PeerId keeper) { return contains(to.keepers, keeper); });
+  }
+  if (!fits) {
+    return invalid(cat("servers: part ", self_, " of stage ", stage_,
+                       " expected a gradient to pass on for the keepers of a range of its stage, "
+                       "found ",
+                       size_of(relayed.payload).count, " bytes for ", relayed.keepers.size(),
+                       " keepers of range ", relayed.range, " of peer ", header.from));
+  }
+  for (const PeerId keeper : relayed.keepers) {
+    send(keeper, header.version, Gradient{relayed.serial, relayed.payload});
+  }
+  return ok();
 }
 
 std::vector<Message> ReplicaPart::take_messages() { return std::exchange(messages_, {}); }

@@ -4,6 +4,8 @@
 // Idea:  the part has one work at a time, and its gradient until the decider gives it another one.
 //        The decider does that only when all keepers have the gradient, or when the work is
 //        dropped. After a change of members the part sends whatever the decider says is missing.
+//        A part with a parent sends its gradient to that part, which passes it on to the keepers
+//        at once and keeps nothing. If the parent is lost meanwhile, the members change.
 #pragma once
 
 #include <optional>
@@ -26,7 +28,9 @@ class ReplicaPart {
   // changes nothing but refused().
   //
   // Errors: Invalid/Call  a message that a part does not get; parameters of another version or
-  //         size than asked for; other members than it belongs to
+  //         size than asked for; other members than it belongs to; a parent that is not the part of
+  //         its stage of another replica; a gradient to be passed on that is of another stage or
+  //         size, or for others than the keepers of its range
   Status handle(const Message& message);
 
   // The gradient of the work with this serial is computed. If the part has other work by now, the
@@ -52,6 +56,8 @@ class ReplicaPart {
   Status enter(const Header& header, const Membership& membership);
   Status take_assignment(const Header& header, const Assign& assign);
   Status take_parameters(const Header& header, const Parameters& body);
+  Status pass_on(const Header& header, const Relayed& relayed);
+  bool is_other_part(PeerId peer) const;
   const KeptRange& kept(size_t range) const { return membership_.ranges[ranges_[range]]; }
   void send_gradients();
   template <class Body>
@@ -67,6 +73,7 @@ class ReplicaPart {
   std::vector<Payload> parameters_;  // of each range; none = not here
   std::vector<Payload> gradients_;   // of each range; empty = not computed
   std::vector<PeerId> have_;         // keepers that need no gradient from here
+  std::optional<PeerId> parent_;     // passes the gradient on; none = it goes to the keepers
   std::vector<Message> messages_;
   int64_t refused_ = 0;
 };
