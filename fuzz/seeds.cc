@@ -183,10 +183,11 @@ int server_message_seeds(const fs::path& folder) {
       {"report", KeeperReport{true, record, {5, 6}}},
       {"part", PartReport{}},
       {"record", record},
-      {"assign", Assign{work, {{1}}}},
+      {"assign", Assign{work, {{1}}, PeerId{5}}},
       {"wait", Assign{}},
       {"parameters", Parameters{bytes}},
       {"gradient", Gradient{7, bytes}},
+      {"relayed", Relayed{7, 1, {{3}}, bytes}},
       {"stored", Stored{7}},
       {"fill", Fill{bytes, {{{3}, bytes}}, {{7, {3}, bytes}}}},
   };

@@ -108,6 +108,38 @@ TEST(CommitTally, ADeciderThatTakesOverSaysWhereTheRunIs) {
   EXPECT_EQ(report->works, 1);
 }
 
+// When only the epoch of full keepers is newer, that is said, and no work is said too early.
+TEST(CommitTally, AnEpochWhoseKeepersHaveTheirRangesIsSaidOnce) {
+  Decisions run;
+  CommitTally tally(kIteration);
+  tally.look(run.record);
+  tally.note_filled(1);
+  auto report = tally.take();
+  ASSERT_TRUE(report.has_value());
+  EXPECT_EQ(report->filled, 1);
+  EXPECT_EQ(report->version, Version{0});
+  EXPECT_FALSE(tally.take().has_value());
+  run.decide({work_on(0, 0), work_on(0, 1)});
+  tally.look(run.record);
+  tally.note_filled(3);
+  tally.note_filled(2);
+  report = tally.take();
+  ASSERT_TRUE(report.has_value());
+  EXPECT_EQ(report->filled, 3);
+  EXPECT_EQ(report->version, Version{0});
+  EXPECT_EQ(report->works, 0);
+  EXPECT_EQ(report->age, 0);
+  run.commit(1);
+  tally.look(run.record);
+  report = tally.take();
+  ASSERT_TRUE(report.has_value());
+  EXPECT_EQ(report->filled, 3);
+  EXPECT_EQ(report->version, Version{1});
+  EXPECT_EQ(report->works, 2);
+  EXPECT_DOUBLE_EQ(report->age, 0.5);
+  EXPECT_FALSE(tally.take().has_value());
+}
+
 // A long run of works that read one of the last four versions.
 TEST(CommitTally, AgesAreThoseOfTheAudit) {
   Random random(3);

@@ -43,7 +43,7 @@ SyncMode grace() {
   return mode;
 }
 
-CommittedReport committed() { return {{41}, {160}, {3}, 1.25, 17, grace()}; }
+CommittedReport committed() { return {{41}, {160}, {3}, 1.25, 17, grace(), 5}; }
 
 SavedReport saved() {
   return {{{0}, 16, 32}, {41}, {160}, {{"stage-0-range-16-32.state", 4096, "abc"}, {}}};
@@ -179,6 +179,7 @@ TEST(HostMessage, NothingIsLeftOutOfWhatIsCommittedSavedAndValidated) {
   EXPECT_EQ(commit.age, committed().age);
   EXPECT_EQ(commit.works, committed().works);
   EXPECT_EQ(commit.mode, committed().mode);
+  EXPECT_EQ(commit.filled, 5);
   const auto again = decode_report(encode_report(saved()));
   ASSERT_TRUE(again.ok());
   const auto& state = std::get<SavedReport>(again.value());

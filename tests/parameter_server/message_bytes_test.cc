@@ -151,14 +151,14 @@ TEST(MessageBytes, RefusalsSayWhatWasExpected) {
   Head head = encode({{}, Assign{}}).head;
   head[24] = std::byte{kMessageKinds};
   expect_refused(head,
-                 "expected a kind of message from 0 to 11 at byte 24 of 30, found 12: start "
+                 "expected a kind of message from 0 to 12 at byte 24 of 31, found 13: start "
                  "all processes from the same build");
   head = encode({{}, Assign{}}).head;
   head[25] = std::byte{2};
-  expect_refused(head, "expected 0 or 1 at byte 25 of 30, found 2");
+  expect_refused(head, "expected 0 or 1 at byte 25 of 31, found 2");
   head = encode({{}, Assign{}}).head;
   head[26] = std::byte{1};
-  expect_refused(head, "expected at most 0 items at byte 26 of 30, found 1");
+  expect_refused(head, "expected at most 0 items at byte 26 of 31, found 1");
   head.resize(28);
   expect_refused(head, "expected 4 bytes at byte 26 of 28, found 2");
   head = encode({{}, Record{}}).head;

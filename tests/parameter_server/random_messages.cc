@@ -84,7 +84,7 @@ class Drawing {
   void draw(Enter& body) { draw(body.membership); }
   void draw(KeeperReport& body) { draw(body.is_filled, body.record, body.stored); }
   void draw(PartReport&) {}
-  void draw(Assign& body) { draw(body.work, body.have); }
+  void draw(Assign& body) { draw(body.work, body.have, body.parent); }
   void draw(Fetch&) {}
   void draw(Parameters& body) { draw(body.payload); }
   void draw(Read& body) { draw(body.serial); }
@@ -92,6 +92,7 @@ class Drawing {
   void draw(Stored& body) { draw(body.serial); }
   void draw(Applied&) {}
   void draw(Fill& body) { draw(body.state, body.versions, body.gradients); }
+  void draw(Relayed& body) { draw(body.serial, body.range, body.keepers, body.payload); }
 
   template <size_t kKind = 0>
   void draw_body(Message& message, size_t kind) {
@@ -122,7 +123,7 @@ struct Sameness {
   bool operator()(const PartReport&, const PartReport&) const { return true; }
   bool operator()(const Record& left, const Record& right) const { return left == right; }
   bool operator()(const Assign& left, const Assign& right) const {
-    return left.work == right.work && left.have == right.have;
+    return left.work == right.work && left.have == right.have && left.parent == right.parent;
   }
   bool operator()(const Fetch&, const Fetch&) const { return true; }
   bool operator()(const Parameters& left, const Parameters& right) const {
@@ -136,6 +137,10 @@ struct Sameness {
     return left.serial == right.serial;
   }
   bool operator()(const Applied&, const Applied&) const { return true; }
+  bool operator()(const Relayed& left, const Relayed& right) const {
+    return left.serial == right.serial && left.range == right.range &&
+           left.keepers == right.keepers && same_bytes(left.payload, right.payload);
+  }
   bool operator()(const Fill& left, const Fill& right) const {
     bool same = same_bytes(left.state, right.state) &&
                 left.versions.size() == right.versions.size() &&
@@ -188,8 +193,9 @@ Message message_with_head(int64_t size) {
     body.membership.replicas.resize(static_cast<size_t>(size - 45) / 4);
     message.body = std::move(body);
   } else if (size % 4 == 2) {
-    Assign body;
-    body.have.resize(static_cast<size_t>(size - 30) / 4);
+    KeeperReport body;
+    body.record.open.resize(1);  // an open work has 54 bytes
+    body.record.filling.resize(static_cast<size_t>(size - 222) / 4);
     message.body = std::move(body);
   } else {
     Record body;

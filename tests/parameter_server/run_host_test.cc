@@ -263,8 +263,15 @@ TEST(RunHost, TheHostHearsWhatIsCommitted) {
   const Status ran = hosted.run();
   ASSERT_TRUE(ran.ok()) << ran.error().message;
   int64_t version = 0, works = 0;
-  for (const CommittedReport& report : hosted.all<CommittedReport>()) {
-    EXPECT_GT(report.version.value, version);
+  const std::vector<CommittedReport> reports = hosted.all<CommittedReport>();
+  ASSERT_FALSE(reports.empty());
+  EXPECT_EQ(reports.front().version.value, 0) << "the first one says that the keeper has its range";
+  for (size_t i = 0; i < reports.size(); ++i) {
+    const CommittedReport& report = reports[i];
+    EXPECT_EQ(report.filled, 1);
+    if (i > 0) {
+      EXPECT_GT(report.version.value, version);
+    }
     version = report.version.value;
     works += report.works;
     EXPECT_EQ(report.applied, Mass{2 * version});

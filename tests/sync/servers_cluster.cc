@@ -86,8 +86,11 @@ Status TallyStore::load(const Payload& state) {
 
 // ---- the cluster -----------------------------------------------------------------------------
 
-Cluster::Cluster(uint64_t seed, int32_t stages)
-    : random_(seed), save_random_(mix(seed, 1)), stages_(stages) {
+Cluster::Cluster(uint64_t seed, int32_t stages, Architecture architecture)
+    : random_(seed),
+      save_random_(mix(seed, 1)),
+      architecture_(architecture),
+      stages_(stages) {
   replicas_ = static_cast<int32_t>(2 + random_.below(3));
   micros_ = 1 + random_.below(3);
   kept_versions_ = 1 + random_.below(3);
@@ -96,19 +99,17 @@ Cluster::Cluster(uint64_t seed, int32_t stages)
   save_every_ = {1 + save_random_.below(8 * micros_ * replicas_)};
   first_ = first_record(SyncMode{}, replicas_);
   expected_.emplace_back();
+  hosts_.resize(static_cast<size_t>(replicas_));
+  for (size_t i = 0; i < hosts_.size(); ++i) add_hosts(i);
   for (int32_t stage = 0; stage < stages_; ++stage) {
-    const int64_t ranges = 1 + random_.below(2);
+    const int64_t ranges = replicas_keep() ? replicas_ : 1 + random_.below(2);
     for (int64_t i = 0; i < ranges; ++i) {
       const ElementRange range{{stage}, 2 * i, 2 * i + 2};
-      membership_.ranges.push_back({range, {}});
-      for (int keeper = 0; keeper < 2; ++keeper) {
-        const PeerId peer = add_shard(range, true);
-        membership_.ranges.back().keepers.push_back(peer);
-      }
+      add_first_keepers(range);
       expected_.back().push_back(TallyStore(range).elements());
     }
   }
-  for (int32_t i = 0; i < replicas_; ++i) membership_.replicas.push_back(add_parts());
+  for (size_t i = 0; i < hosts_.size(); ++i) membership_.replicas.push_back(add_parts(i));
   install();
 }
 
@@ -119,6 +120,7 @@ Cluster Cluster::resume(const Cluster& before, uint64_t seed) {
 Cluster::Cluster(const Cluster& before, uint64_t seed, int64_t version)
     : random_(seed),
       save_random_(mix(seed, 1)),
+      architecture_(before.architecture_),
       stages_(before.stages_),
       replicas_(before.replicas_),
       micros_(before.micros_),
@@ -143,15 +145,24 @@ Cluster::Cluster(const Cluster& before, uint64_t seed, int64_t version)
     for (Work& work : one.works) work.serial = --serial;
   }
   for (Stale& one : stale_) one.work.serial = --serial;
-  for (const KeptRange& kept : before.membership_.ranges) {
-    membership_.ranges.push_back({kept.range, {}});
-    for (int keeper = 0; keeper < 2; ++keeper) {
-      const PeerId peer = add_shard(kept.range, true);
-      membership_.ranges.back().keepers.push_back(peer);
-    }
-  }
-  for (int32_t i = 0; i < replicas_; ++i) membership_.replicas.push_back(add_parts());
+  hosts_.resize(static_cast<size_t>(replicas_));
+  for (size_t i = 0; i < hosts_.size(); ++i) add_hosts(i);
+  for (const KeptRange& kept : before.membership_.ranges) add_first_keepers(kept.range);
+  for (size_t i = 0; i < hosts_.size(); ++i) membership_.replicas.push_back(add_parts(i));
   install();
+}
+
+// The keepers of a range when the run begins.
+void Cluster::add_first_keepers(const ElementRange& range) {
+  const size_t index = membership_.ranges.size();
+  membership_.ranges.push_back({range, {}});
+  for (size_t keeper = 0; keeper < 2; ++keeper) {
+    const PeerId peer = add_shard(range, true);
+    membership_.ranges.back().keepers.push_back(peer);
+    if (!replicas_keep()) continue;
+    const std::vector<int32_t>& hosts = hosts_[(index + keeper) % hosts_.size()];
+    process_of_[peer] = hosts[static_cast<size_t>(range.stage.value)];
+  }
 }
 
 // Requires: the range is the last one of the members, or one of them.
@@ -171,11 +182,14 @@ PeerId Cluster::add_shard(const ElementRange& range, bool is_filled) {
   return peer;
 }
 
-std::vector<PeerId> Cluster::add_parts() {
+std::vector<PeerId> Cluster::add_parts(size_t replica) {
+  add_hosts(replica);
   std::vector<PeerId> parts;
   for (int32_t stage = 0; stage < stages_; ++stage) {
     parts.push_back(new_peer());
     parts_.emplace(parts.back(), ReplicaPart(parts.back(), {stage}));
+    if (!replicas_keep()) continue;
+    process_of_[parts.back()] = hosts_[replica][static_cast<size_t>(stage)];
   }
   return parts;
 }
@@ -205,6 +219,9 @@ void Cluster::run(int64_t events) {
     }
     const bool is_noticed = random_.below(40) == 0;
     if (is_noticed && (!dead_.empty() || decider_ == nullptr)) notice();
+    if (replicas_keep() && random_.below(150) == 0 && decider_ != nullptr && move_keepers()) {
+      install();
+    }
     if (random_.below(event_gap_) > 0) continue;
     if (!cause_event()) continue;
     ++count;
@@ -227,6 +244,7 @@ void Cluster::finish() {
     const Status changed = decider_->change(SyncMode{});
     ASSERT_TRUE(changed.ok()) << message_of(changed);
     after_decider(*decider_);
+    set_ring(SyncMode{});
     target = decider_->record().version.value + 4;
   }
   audit_micros();
@@ -375,14 +393,25 @@ bool Cluster::cause(Event event) {
 
 bool Cluster::change_mode() {
   if (!decides()) return false;
-  const Status changed = decider_->change(random_mode(random_, replicas_, micros_));
+  SyncMode mode = random_mode(random_, replicas_, micros_);
+  // Half of the modes have a ring where that makes a difference.
+  while (replicas_keep() && mode.kind != SyncKind::Ring && random_.below(8) > 0) {
+    mode = random_mode(random_, replicas_, micros_);
+  }
+  const Status changed = decider_->change(mode);
   EXPECT_TRUE(changed.ok()) << message_of(changed);
   after_decider(*decider_);
+  set_ring(mode);
   return true;
 }
 
 bool Cluster::lose_part() {
   if (parts_.empty()) return false;
+  if (replicas_keep()) {
+    std::set<int32_t> processes;
+    for (const auto& one : parts_) processes.insert(process_of_.at(one.first));
+    return kill_one_of(processes);
+  }
   die(std::next(parts_.begin(), random_.below(std::ssize(parts_)))->first);
   return true;
 }
@@ -396,6 +425,11 @@ bool Cluster::can_lose(const KeptRange& kept, PeerId keeper) const {
 }
 
 bool Cluster::lose_keeper() {
+  if (replicas_keep()) {
+    std::set<int32_t> processes;
+    for (const auto& one : shards_) processes.insert(process_of_.at(one.first));
+    return kill_one_of(processes);
+  }
   std::vector<PeerId> found;
   for (const KeptRange& kept : membership_.ranges) {
     for (const PeerId keeper : kept.keepers) {
@@ -409,6 +443,7 @@ bool Cluster::lose_keeper() {
 
 bool Cluster::lose_decider() {
   if (decider_ == nullptr) return false;
+  if (replicas_keep()) return kill_one_of({process_of_.at(decider_id_)});
   die(decider_id_);
   return true;
 }
@@ -426,9 +461,9 @@ bool Cluster::replace_decider() {
 }
 
 bool Cluster::join_replica() {
-  for (std::vector<PeerId>& parts : membership_.replicas) {
-    if (!parts.empty()) continue;
-    parts = add_parts();
+  for (size_t i = 0; i < membership_.replicas.size(); ++i) {
+    if (!membership_.replicas[i].empty()) continue;
+    membership_.replicas[i] = add_parts(i);
     install();
     return true;
   }
@@ -436,6 +471,11 @@ bool Cluster::join_replica() {
 }
 
 bool Cluster::join_keeper() {
+  if (replicas_keep()) {
+    if (!move_keepers()) return false;
+    install();
+    return true;
+  }
   for (KeptRange& kept : membership_.ranges) {
     if (kept.keepers.size() != 1) continue;
     kept.keepers.push_back(add_shard(kept.range, false));
@@ -462,19 +502,25 @@ void Cluster::die(PeerId peer) {
   dead_.push_back(peer);
 }
 
-// The coordinator learns of all deaths so far.
-void Cluster::notice() {
+// A replica without one of its parts ends. Its other processes go on keeping ranges.
+void Cluster::end_replicas() {
   for (size_t i = 0; i < dead_.size(); ++i) {
     const std::vector<std::vector<PeerId>> before = membership_.replicas;
     membership_ = without(std::move(membership_), dead_[i]);
     for (size_t replica = 0; replica < before.size(); ++replica) {
       if (!membership_.replicas[replica].empty()) continue;
       for (const PeerId part : before[replica]) {
-        if (is_alive(part)) die(part);  // a replica without one of its parts ends
+        if (is_alive(part)) die(part);
       }
     }
   }
   dead_.clear();
+}
+
+// The coordinator learns of all deaths so far.
+void Cluster::notice() {
+  end_replicas();
+  if (replicas_keep()) move_keepers();
   install();
 }
 
@@ -482,7 +528,9 @@ void Cluster::install() {
   ++membership_.epoch;
   if (decider_ == nullptr) {
     decider_id_ = new_peer();
-    const DeciderStart start{decider_id_, micros_, first_, most_uncommitted_, save_every_};
+    if (replicas_keep()) process_of_[decider_id_] = host_of_decider();
+    const DeciderStart start{decider_id_,       micros_,     first_,
+                             most_uncommitted_, save_every_, replicas_keep()};
     auto made = Decider::make(start);
     ASSERT_TRUE(made.ok()) << made.error().message;
     decider_ = std::make_unique<Decider>(std::move(made).value());
@@ -497,6 +545,7 @@ void Cluster::install() {
 
 void Cluster::post(std::vector<Message> messages) {
   for (Message& message : messages) {
+    relayed_ += std::holds_alternative<Relayed>(message.body) ? 1 : 0;
     if (!is_alive(message.header.to)) continue;
     links_[{message.header.from, message.header.to}].push_back(std::move(message));
   }

@@ -1,6 +1,7 @@
 // A run with server shards on one thread: every machine of the protocol, links that deliver in
 // order but one before the other at random, deaths, joins, replaced deciders and changes of mode,
-// and an audit of every input.
+// and an audit of every input. Where replicas keep the parameters, keepers and the decider live in
+// the processes of the replicas' parts and die with them, and ranges are handed over to the ring.
 #pragma once
 
 #include <array>
@@ -8,6 +9,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -60,9 +62,15 @@ enum class Event : uint8_t {
 };
 constexpr size_t kEvents = 7;
 
+// Who keeps the parameters.
+enum class Architecture : uint8_t {
+  Servers,    // processes of their own; each peer is a process
+  AllReduce,  // the processes of the replicas' parts
+};
+
 class Cluster {
  public:
-  Cluster(uint64_t seed, int32_t stages);
+  Cluster(uint64_t seed, int32_t stages, Architecture architecture);
 
   // The run that goes on from the newest save of another cluster, which has one: with new peers,
   // and with all that was applied or dropped before.
@@ -79,6 +87,11 @@ class Cluster {
   int64_t dropped_works() const { return dropped_works_; }
   int64_t filled() const { return filled_; }
   int64_t refused() const { return refused_; }
+  // With AllReduce: keepers whose range went to another process while they lived, gradients that
+  // were sent to a parent, and changes of the mode from or to a ring.
+  int64_t handed_over() const { return handed_over_; }
+  int64_t relayed() const { return relayed_; }
+  int64_t ring_changes() const { return ring_changes_; }
   // The newest version of which the states of all ranges and a record were taken; none = none.
   std::optional<int64_t> newest_save() const;
   // How many such versions there were.
@@ -101,7 +114,8 @@ class Cluster {
   Cluster(const Cluster& before, uint64_t seed, int64_t version);
   PeerId new_peer() { return {next_peer_++}; }
   PeerId add_shard(const ElementRange& range, bool is_filled);
-  std::vector<PeerId> add_parts();
+  void add_first_keepers(const ElementRange& range);
+  std::vector<PeerId> add_parts(size_t replica);
   bool is_alive(PeerId peer) const;
   bool decides() const { return decider_ != nullptr && deciding_ == number_; }
   bool is_open(int64_t serial) const;
@@ -123,8 +137,20 @@ class Cluster {
   bool join_keeper();
   bool can_lose(const KeptRange& kept, PeerId keeper) const;
   void die(PeerId peer);
+  void end_replicas();
   void notice();
   void install();
+
+  // Where replicas keep the parameters: in servers_handover.cc.
+  bool replicas_keep() const { return architecture_ == Architecture::AllReduce; }
+  void add_hosts(size_t replica);
+  std::vector<int32_t> hosts_of(StageId stage, bool ring_only) const;
+  std::optional<int32_t> free_host(const KeptRange& kept, bool ring_only);
+  int32_t host_of_decider();
+  bool can_kill(int32_t process) const;
+  bool kill_one_of(const std::set<int32_t>& processes);
+  void set_ring(const SyncMode& mode);
+  bool move_keepers();
 
   void post(std::vector<Message> messages);
   void after_decider(Decider& decider);
@@ -139,6 +165,7 @@ class Cluster {
   Random random_;
   Random save_random_;  // of its own, so that saves change nothing else
   Record first_;        // with which the run begins
+  Architecture architecture_;
   int32_t stages_, replicas_;
   int64_t micros_, kept_versions_, most_uncommitted_;
   int64_t event_gap_;  // steps between two events, on average
@@ -151,6 +178,13 @@ class Cluster {
   PeerId decider_id_, old_decider_id_;
   std::map<Link, std::deque<Message>> links_;
   std::vector<PeerId> dead_;  // which the coordinator has not noticed
+  // With AllReduce: of each replica, the process of each of its parts, also when it has died; those
+  // that live; and where each peer was made.
+  std::vector<std::vector<int32_t>> hosts_;
+  std::set<int32_t> processes_;
+  std::map<PeerId, int32_t> process_of_;
+  int32_t next_process_ = 0;
+  std::vector<ReplicaId> ring_;  // empty = all
   // Deciders have numbers in the order in which they were started. The one whose decisions count is
   // the last one to which all have reported.
   int64_t number_ = 0, old_number_ = 0, deciding_ = 0;
@@ -165,6 +199,7 @@ class Cluster {
   int64_t committed_ = 0;
   std::array<int64_t, kEvents> happened_{};
   int64_t dropped_works_ = 0, filled_ = 0, refused_ = 0, steps_ = 0;
+  int64_t handed_over_ = 0, relayed_ = 0, ring_changes_ = 0;
   bool met_kept_limit_ = false;
 };
 

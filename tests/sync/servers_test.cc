@@ -2,7 +2,9 @@
 // what each machine refuses.
 #include <gtest/gtest.h>
 
+#include <array>
 #include <limits>
+#include <numeric>
 
 #include "base/text.h"
 #include "ir/sync_mode.h"
@@ -14,15 +16,16 @@
 namespace tenuto::servers {
 namespace {
 
-// Clusters until so many events have happened in all.
-void run_clusters(int32_t stages, uint64_t first_seed) {
-  constexpr int64_t kAll = kSanitized ? 150 : 500, kEach = 50;
+// Clusters until so many changes of mode, deaths and joins have happened in all.
+void run_clusters(Architecture architecture, int32_t stages, uint64_t first_seed) {
+  constexpr int64_t kAll = kSanitized ? 150 : 1000, kEach = 50;
   std::array<int64_t, kEvents> happened{};
   int64_t updates = 0, filled = 0, refused = 0, at_kept_limit = 0, saves = 0, resumed_runs = 0;
+  int64_t handed_over = 0, relayed = 0, ring_changes = 0;
   for (int64_t done = 0; done < kAll; done += kEach) {
     const uint64_t seed = first_seed + static_cast<uint64_t>(done / kEach);
     SCOPED_TRACE(cat("seed ", seed, ", stages ", stages));
-    Cluster cluster(seed, stages);
+    Cluster cluster(seed, stages, architecture);
     cluster.run(kEach);
     cluster.finish();
     if (testing::Test::HasFailure()) return;
@@ -32,6 +35,9 @@ void run_clusters(int32_t stages, uint64_t first_seed) {
     refused += cluster.refused();
     at_kept_limit += cluster.met_kept_limit() ? 1 : 0;
     saves += cluster.whole_saves();
+    handed_over += cluster.handed_over();
+    relayed += cluster.relayed();
+    ring_changes += cluster.ring_changes();
     if (!cluster.newest_save()) continue;
     // The audit of the run that goes on counts what was done before, too.
     Cluster next = Cluster::resume(cluster, seed + 1000);
@@ -41,7 +47,17 @@ void run_clusters(int32_t stages, uint64_t first_seed) {
     EXPECT_GT(next.applied_updates(), *cluster.newest_save());
     ++resumed_runs;
   }
+  const int64_t all = std::accumulate(happened.begin(), happened.end(), int64_t{0});
+  EXPECT_GE(all, kAll) << "changes of mode, deaths and joins";
+  testing::Test::RecordProperty("events", static_cast<int>(all));
   if (kSanitized) return;
+  if (architecture == Architecture::AllReduce) {
+    EXPECT_GT(handed_over, 50) << "keepers whose range went to another process";
+    EXPECT_GT(relayed, 100) << "gradients that were sent to a parent";
+    EXPECT_GT(ring_changes, 50);
+  } else {
+    EXPECT_EQ(handed_over + relayed + ring_changes, 0);
+  }
   for (size_t i = 0; i < kEvents; ++i) {
     EXPECT_GT(happened[i], 10) << "event " << i;
     testing::Test::RecordProperty(cat("event_", i), static_cast<int>(happened[i]));
@@ -55,9 +71,17 @@ void run_clusters(int32_t stages, uint64_t first_seed) {
   EXPECT_GT(at_kept_limit, 0) << "no keeper had as many old versions as it may have";
 }
 
-TEST(Servers, OneStageOverDeathsJoinsAndModes) { run_clusters(1, 100); }
+TEST(Servers, OneStageOverDeathsJoinsAndModes) { run_clusters(Architecture::Servers, 1, 100); }
 
-TEST(Servers, TwoStagesOverDeathsJoinsAndModes) { run_clusters(2, 200); }
+TEST(Servers, TwoStagesOverDeathsJoinsAndModes) { run_clusters(Architecture::Servers, 2, 200); }
+
+TEST(Servers, ReplicasThatKeepOverDeathsJoinsAndModes) {
+  run_clusters(Architecture::AllReduce, 1, 300);
+}
+
+TEST(Servers, ReplicasOfTwoStagesThatKeepOverDeathsJoinsAndModes) {
+  run_clusters(Architecture::AllReduce, 2, 400);
+}
 
 // ---- a cluster by hand -----------------------------------------------------------------------
 
@@ -372,6 +396,141 @@ TEST(Servers, APartRefusesWhatDoesNotFit) {
   part.take_messages();
   expect_ok(part.offer(1, {right}));
   EXPECT_EQ(part.take_messages().size(), 2u);  // to both keepers
+}
+
+// ---- children and their parents --------------------------------------------------------------
+
+// The assignments that the decider has sent since the last call, by part.
+std::map<PeerId, Assign> assignments(Decider& decider) {
+  std::map<PeerId, Assign> found;
+  for (const Message& message : decider.take_messages()) {
+    const auto* assign = std::get_if<Assign>(&message.body);
+    if (assign != nullptr) found[message.header.to] = *assign;
+  }
+  return found;
+}
+
+Decider decider_with_children(const std::string& mode) {
+  DeciderStart start;
+  start.self = kDecider;
+  start.micros = 3;
+  start.record = first_record(sync_mode_from_text(mode).value(), 2);
+  start.children_send_to_parents = true;
+  auto made = Decider::make(start);
+  EXPECT_TRUE(made.ok()) << made.error().message;
+  return std::move(made).value();
+}
+
+TEST(Servers, AChildIsToldItsParent) {
+  Decider decider = decider_with_children("ring:1:0,0");
+  expect_ok(decider.install(two_replicas()));
+  expect_ok(report_all(decider, true, true));
+  std::map<PeerId, Assign> assigned = assignments(decider);
+  ASSERT_EQ(assigned.size(), 2u);
+  EXPECT_FALSE(assigned.at(kFirst).parent.has_value());
+  EXPECT_EQ(assigned.at(kSecond).parent, kFirst);
+  // Without its parent it sends to the keepers itself.
+  Membership members = without(two_replicas(), kFirst);
+  members.epoch = 2;
+  expect_ok(decider.install(members));
+  expect_ok(decider.handle(message_of(kSecond, kDecider, {}, PartReport{}, 2)));
+  for (const PeerId keeper : {kShard, kStandby}) {
+    expect_ok(decider.handle(message_of(keeper, kDecider, {}, KeeperReport{true, {}, {}}, 2)));
+  }
+  assigned = assignments(decider);
+  ASSERT_EQ(assigned.size(), 1u);
+  EXPECT_TRUE(assigned.at(kSecond).work.has_value());
+  EXPECT_FALSE(assigned.at(kSecond).parent.has_value());
+}
+
+TEST(Servers, OnlyARingHasChildren) {
+  for (const char* mode : {"synchronous", "asynchronous", "ring:2:0,1"}) {
+    SCOPED_TRACE(mode);
+    Decider decider = decider_with_children(mode);
+    expect_ok(decider.install(two_replicas()));
+    expect_ok(report_all(decider, true, true));
+    const std::map<PeerId, Assign> assigned = assignments(decider);
+    ASSERT_EQ(assigned.size(), 2u);
+    for (const auto& one : assigned) EXPECT_FALSE(one.second.parent.has_value());
+  }
+  // As in a run with servers.
+  Decider decider = decider_of("ring:1:0,0");
+  expect_ok(decider.install(two_replicas()));
+  expect_ok(report_all(decider, true, true));
+  EXPECT_FALSE(assignments(decider).at(kSecond).parent.has_value());
+}
+
+// The child's gradient leaves it once, for the keepers that do not have it yet; the parent passes
+// it on as it is.
+TEST(Servers, AChildsGradientGoesThroughItsParent) {
+  ReplicaPart child(kSecond, {0}), parent(kFirst, {0});
+  expect_ok(child.handle(message_of(kDecider, kSecond, {}, Enter{two_replicas()})));
+  expect_ok(parent.handle(message_of(kDecider, kFirst, {}, Enter{two_replicas()})));
+  parent.take_messages();
+  const Work work{5, {{1}, {0}, {2}, {1}}, 1, {{{1}, 0, 1}}};
+  const Payload gradient = payload_with({3, 4});
+  const auto sent_with = [&](const std::vector<PeerId>& have) {
+    expect_ok(child.handle(message_of(kDecider, kSecond, {2}, Assign{work, have, kFirst})));
+    if (child.work() && !child.is_ready() && have.empty()) {
+      expect_ok(child.handle(message_of(kShard, kSecond, {2}, Parameters{payload_with({1, 2})})));
+      child.take_messages();
+      expect_ok(child.offer(5, {gradient}));
+    }
+    std::vector<Message> relayed = child.take_messages();
+    std::erase_if(relayed, [](const Message& one) {
+      return !std::holds_alternative<Relayed>(one.body);
+    });
+    return relayed;
+  };
+  const std::vector<Message> first = sent_with({});
+  ASSERT_EQ(first.size(), 1u);
+  EXPECT_EQ(first[0].header.to, kFirst);
+  EXPECT_EQ(std::get<Relayed>(first[0].body).keepers, (std::vector<PeerId>{kShard, kStandby}));
+  EXPECT_EQ(payload_of(first[0]).count, 2 * kElementBytes);
+  expect_ok(parent.handle(first[0]));
+  const std::vector<Message> passed_on = parent.take_messages();
+  ASSERT_EQ(passed_on.size(), 2u);
+  for (size_t i = 0; i < 2; ++i) {
+    EXPECT_EQ(passed_on[i].header.to, i == 0 ? kShard : kStandby);
+    EXPECT_EQ(passed_on[i].header.from, kFirst);
+    EXPECT_EQ(passed_on[i].header.version, Version{2});
+    EXPECT_EQ(std::get<Gradient>(passed_on[i].body).serial, 5);
+    EXPECT_EQ(std::get<Gradient>(passed_on[i].body).payload, gradient) << "it is not copied";
+  }
+  // Assigned again: one keeper has it by now, then both.
+  const std::vector<Message> second = sent_with({kShard});
+  ASSERT_EQ(second.size(), 1u);
+  EXPECT_EQ(std::get<Relayed>(second[0].body).keepers, std::vector<PeerId>{kStandby});
+  EXPECT_TRUE(sent_with({kShard, kStandby}).empty());
+}
+
+TEST(Servers, AParentRefusesWhatDoesNotFit) {
+  ReplicaPart parent(kFirst, {0});
+  expect_ok(parent.handle(message_of(kDecider, kFirst, {}, Enter{two_replicas()})));
+  parent.take_messages();
+  const Payload right = payload_with({1, 2});
+  const auto pass_on = [&](PeerId from, const Relayed& body) {
+    return parent.handle(message_of(from, kFirst, {}, body));
+  };
+  expect_error(pass_on(kSecond, {1, 1, {kShard}, right}), "of range 1 of peer 4");
+  expect_error(pass_on(kSecond, {1, -1, {kShard}, right}), "of range -1");
+  expect_error(pass_on(kSecond, {1, 0, {kShard}, payload_with({1})}), "found 4 bytes");
+  expect_error(pass_on(kSecond, {1, 0, {kShard}, nullptr}), "found 0 bytes");
+  expect_error(pass_on(kSecond, {1, 0, {kFirst}, right}), "for the keepers of a range");
+  expect_error(pass_on(kSecond, {1, 0, {kShard, kShard, kShard}, right}), "for 3 keepers");
+  expect_error(pass_on(kShard, {1, 0, {kShard}, right}), "not for a part");
+  EXPECT_TRUE(parent.take_messages().empty());
+  expect_ok(pass_on({9}, {1, 0, {kShard}, right}));
+  expect_ok(parent.handle(message_of(kSecond, kFirst, {}, Relayed{1, 0, {kShard}, right}, 2)));
+  EXPECT_EQ(parent.refused(), 2);
+  EXPECT_TRUE(parent.take_messages().empty());
+  const Work work{1, {{0}, {0}, {0}, {1}}, 1, {{{0}, 0, 1}}};
+  for (const PeerId other : {kFirst, kShard}) {
+    expect_error(parent.handle(message_of(kDecider, kFirst, {0}, Assign{work, {}, other})),
+                 "expected the part of stage 0 of another replica as its parent");
+  }
+  expect_ok(pass_on(kSecond, {1, 0, {kShard}, right}));
+  EXPECT_EQ(parent.take_messages().size(), 1u);
 }
 
 // Whatever is given back is given out again, once.
