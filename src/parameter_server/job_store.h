@@ -15,11 +15,11 @@
 
 namespace tenuto::servers {
 
-// The ranges that the keepers of a job have, by stage, then by element, of about the same size. With
-// servers there is one for each server: servers are divided among the stages, and each stage has one
-// range at least. Without them each stage has one for each replica. A range begins at a multiple of
-// 16 elements; a stage that has fewer such pieces has fewer ranges. If the job clips gradients, a
-// stage is one range, whose keeper knows the norm.
+// The ranges that the keepers of a job have, by stage, then by element, of about the same size.
+// With servers there is one for each server: servers are divided among the stages, and each stage
+// has one range at least. Without them each stage has one for each replica. A range begins at a
+// multiple of 16 elements; a stage that has fewer such pieces has fewer ranges. If the job clips
+// gradients, a stage is one range, whose keeper knows the norm.
 //
 // Units:    elements[stage]: GivenParameters::parameter_count
 // Requires: a stage or more; each has an element or more; with servers job.sync.servers above 0

@@ -283,14 +283,14 @@ Status Roster::find_keepers() {
     }
     const std::optional<WorkerId> process = keeper_for(kept);
     if (!process) {
-      return Error{Code::Infeasible, Reach::Call,
-                   cat("no process can keep parameters yet: expected at least one ",
-                       kept_by_parts_ ? cat("part of stage ", kept.range.stage)
-                                      : std::string("server"))};
+      return Error{
+          Code::Infeasible, Reach::Call,
+          cat("no process can keep parameters yet: expected at least one ",
+              kept_by_parts_ ? cat("part of stage ", kept.range.stage) : std::string("server"))};
     }
     add_keeper(*process, kept);
   }
-  const bool hands_over = kept_by_parts_ && has_begun && hands_over_;
+  const bool hands_over = kept_by_parts_ && hands_over_;
   for (size_t i = 0; i < ranges_.size() && hands_over; ++i) hand_over(ranges_[i]);
   // Standbys after all first keepers, so that these are spread over the processes first.
   for (Kept& kept : ranges_) {
@@ -299,7 +299,8 @@ Status Roster::find_keepers() {
     if (process) add_keeper(*process, kept);
   }
   if (!hands_over) return ok();
-  for (int32_t stage = 0; stage < stages_; ++stage) balance({stage});
+  // Before the run has begun nobody has anything that would have to be moved.
+  for (int32_t i = 0; i < stages_; ++i) balance({i}, has_begun ? kMostAhead : 1);
   while (change_first()) {
   }
   return ok();
@@ -317,7 +318,7 @@ void Roster::hand_over(Kept& kept) {
 }
 
 // Gives ranges of the part that keeps the most to the one that keeps the fewest, as far as needed.
-void Roster::balance(StageId stage) {
+void Roster::balance(StageId stage, int64_t most_ahead) {
   while (true) {
     std::map<WorkerId, Load> loads_now = loads();
     WorkerId most, fewest;
@@ -329,7 +330,7 @@ void Roster::balance(StageId stage) {
       if (whole_.count(process.replica) == 0) continue;
       if (fewest.value < 0 || count < loads_now[fewest].all) fewest = number;
     }
-    if (fewest.value < 0 || loads_now[most].all - loads_now[fewest].all <= kMostAhead) return;
+    if (fewest.value < 0 || loads_now[most].all - loads_now[fewest].all <= most_ahead) return;
     if (!move_range(most, fewest)) return;
   }
 }

@@ -142,7 +142,7 @@ class Roster {
   std::optional<WorkerId> keeper_for(const Kept& kept) const;
   Status find_keepers();
   void hand_over(Kept& kept);
-  void balance(StageId stage);
+  void balance(StageId stage, int64_t most_ahead);
   bool move_range(WorkerId from, WorkerId to);
   bool change_first();
   void find_decider();

@@ -222,8 +222,8 @@ Status ServerRun::take(HostedProcess& from, const FailedReport& report) {
   return broken(cat("process ", from.process.number, " says: ", printable(report.why)));
 }
 
-// A decider that was replaced may have said less, and be heard later. What it says of an epoch stays
-// true. A report of the same version has no works of its own, so those that were said stay.
+// A decider that was replaced may have said less, and be heard later. What it says of an epoch
+// stays true. A report of the same version has no works of its own: those that were said stay.
 Status ServerRun::take(HostedProcess&, const CommittedReport& report) {
   const int64_t filled = std::max(committed_.filled, report.filled);
   const bool has_filled = filled > committed_.filled;
@@ -298,8 +298,7 @@ void ServerRun::stop() {
 }
 
 void ServerRun::go_on_ending() {
-  if (ending_ == Ending::Stops &&
-      all_living([](const HostedProcess& one) {
+  if (ending_ == Ending::Stops && all_living([](const HostedProcess& one) {
         return !is_part(one) || !one.is_connected || one.has_stopped;
       })) {
     ending_ = Ending::Decides;
@@ -319,8 +318,7 @@ void ServerRun::go_on_ending() {
       }
     }
   }
-  if (ending_ == Ending::Finishes &&
-      all_living([&](const HostedProcess& one) {
+  if (ending_ == Ending::Finishes && all_living([&](const HostedProcess& one) {
         return !finishes(one) || !one.is_connected || one.has_finished;
       })) {
     ending_ = Ending::Over;

@@ -87,10 +87,7 @@ Status TallyStore::load(const Payload& state) {
 // ---- the cluster -----------------------------------------------------------------------------
 
 Cluster::Cluster(uint64_t seed, int32_t stages, Architecture architecture)
-    : random_(seed),
-      save_random_(mix(seed, 1)),
-      architecture_(architecture),
-      stages_(stages) {
+    : random_(seed), save_random_(mix(seed, 1)), architecture_(architecture), stages_(stages) {
   replicas_ = static_cast<int32_t>(2 + random_.below(3));
   micros_ = 1 + random_.below(3);
   kept_versions_ = 1 + random_.below(3);

@@ -1,5 +1,5 @@
-// A cluster whose replicas keep the parameters: which process each peer lives in, and how ranges are
-// handed over when the ring changes or a process dies.
+// A cluster whose replicas keep the parameters: which process each peer lives in, and how ranges
+// are handed over when the ring changes or a process dies.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -54,14 +54,13 @@ int32_t Cluster::host_of_decider() {
 
 // True when every range has a living keeper elsewhere that has it.
 bool Cluster::can_kill(int32_t process) const {
-  return std::all_of(membership_.ranges.begin(), membership_.ranges.end(),
-                     [&](const KeptRange& kept) {
-                       return std::any_of(
-                           kept.keepers.begin(), kept.keepers.end(), [&](PeerId keeper) {
-                             return is_alive(keeper) && process_of_.at(keeper) != process &&
-                                    shards_.at(keeper).is_filled();
-                           });
-                     });
+  return std::all_of(
+      membership_.ranges.begin(), membership_.ranges.end(), [&](const KeptRange& kept) {
+        return std::any_of(kept.keepers.begin(), kept.keepers.end(), [&](PeerId keeper) {
+          return is_alive(keeper) && process_of_.at(keeper) != process &&
+                 shards_.at(keeper).is_filled();
+        });
+      });
 }
 
 // All peers of the process die: its part, the keepers, and the decider.
@@ -91,8 +90,8 @@ void Cluster::set_ring(const SyncMode& mode) {
   ring_ = std::move(ring);
 }
 
-// Ranges go to the ring: one keeper of a range ends at a time, and only while another one that lives
-// has the range. True = the members have changed.
+// Ranges go to the ring: one keeper of a range ends at a time, and only while another one that
+// lives has the range. True = the members have changed.
 bool Cluster::move_keepers() {
   if (!dead_.empty()) return false;
   bool has_moved = false;

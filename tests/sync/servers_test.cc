@@ -477,9 +477,8 @@ TEST(Servers, AChildsGradientGoesThroughItsParent) {
       expect_ok(child.offer(5, {gradient}));
     }
     std::vector<Message> relayed = child.take_messages();
-    std::erase_if(relayed, [](const Message& one) {
-      return !std::holds_alternative<Relayed>(one.body);
-    });
+    std::erase_if(relayed,
+                  [](const Message& one) { return !std::holds_alternative<Relayed>(one.body); });
     return relayed;
   };
   const std::vector<Message> first = sent_with({});
