@@ -347,6 +347,8 @@ Result<SyncRunResult> SyncRun::result() const {
     return broken(cat("audit: keeper ", keeper, " is at version ", version.value, " after ",
                       updates.value().size(), " updates"));
   }
+  const Status same = check_tallies(run_.tallies(), run_.decided());
+  if (!same.ok()) return same.error();
   SyncRunResult result;
   result.measure =
       measure_updates(updates.value(), begun_ + setting_.trial.limit, {setting_.trial.batch});

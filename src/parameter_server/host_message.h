@@ -15,6 +15,7 @@
 #include "ir/version.h"
 #include "parameter_server/roster.h"
 #include "sync/scenario.h"
+#include "sync/servers/tally.h"
 
 namespace tenuto::servers {
 
@@ -109,9 +110,12 @@ struct StoppedReport {};
 struct StateReport {
   PeerId keeper;
   Version version;
+  std::optional<Tally> tally = {};  // to this version; none = it waits for its range, and has none
 };
 // Everything is written down.
-struct FinishedReport {};
+struct FinishedReport {
+  std::optional<Balance> decided = {};  // by the decider that lives here; none = none does
+};
 // The connection to this process is lost.
 struct LostReport {
   WorkerId process;
@@ -146,6 +150,8 @@ struct SavedReport {
   Version version;
   Mass mass;  // that was applied to this version
   std::vector<SavedFile> files;
+  Tally tally = {};                     // of the keeper, to this version
+  std::optional<Balance> decided = {};  // by the record of this version; none = it has not got it
 };
 // A replica has computed its share of the held-out loss: with the first parameters that it had at
 // or above the mass of so many steps.

@@ -1,7 +1,6 @@
 #include "parameter_server/message_bytes.h"
 
 #include <algorithm>
-#include <concepts>
 #include <map>
 #include <numeric>
 #include <optional>
@@ -12,6 +11,7 @@
 
 #include "base/text.h"
 #include "ir/sync_mode.h"
+#include "parameter_server/message_members.h"
 #include "transport/bytes.h"
 
 namespace tenuto::servers {
@@ -22,51 +22,7 @@ constexpr auto kLastSyncKind = static_cast<uint8_t>(SyncKind::Rebalanced);
 
 // ---- what is in a message ----------------------------------------------------------------------
 
-// Each function names the members of a struct in the order of their bytes, for writing and for
-// reading alike: `form` is a Writer or a Reader.
-template <class Given, class Wanted>
-concept Is = std::same_as<std::remove_const_t<Given>, Wanted>;
-
-template <class Form, class Empty>
-requires std::is_empty_v<Empty>
-void members(Form&, Empty&) {}
-
-template <class Form, Is<Mass> T>
-void members(Form& form, T& mass) {
-  form(mass.micros);
-}
-
-template <class Form, Is<ElementRange> T>
-void members(Form& form, T& range) {
-  form(range.stage, range.begin, range.end);
-}
-
-template <class Form, Is<MicroRange> T>
-void members(Form& form, T& range) {
-  form(range.stream, range.begin, range.end);
-}
-
-template <class Form, Is<Offer> T>
-void members(Form& form, T& offer) {
-  form(offer.replica, offer.iteration, offer.version, offer.mass);
-}
-
-template <class Form, Is<Update> T>
-void members(Form& form, T& update) {
-  form(update.number, update.version, update.members, update.parents);
-}
-
-template <class Form, Is<OuterStep> T>
-void members(Form& form, T& outer) {
-  form(outer.rate, outer.momentum);
-}
-
-template <class Form, Is<SyncMode> T>
-void members(Form& form, T& mode) {
-  form(mode.kind, mode.count, mode.window, mode.groups, mode.parents, mode.shares, mode.bound,
-       mode.local_steps, mode.outer);
-}
-
+// Those of the values below; those of plain values are in message_members.h.
 template <class Form, Is<Work> T>
 void members(Form& form, T& work) {
   form(work.serial, work.offer, work.local_steps, work.micros, work.applied);
@@ -103,7 +59,8 @@ template <class Form, Is<Record> T>
 void members(Form& form, T& record) {
   form(record.sequence, record.mode, record.version, record.committed, record.updates_decided,
        record.last_serial, record.streams, record.returned, record.open, record.updates,
-       record.filling, record.applied, record.dropped, record.save, record.save_mass);
+       record.filling, record.applied, record.dropped, record.save, record.save_mass,
+       record.digest);
 }
 
 template <class Form, Is<Enter> T>
@@ -153,7 +110,7 @@ void members(Form& form, T& kept) {
 
 template <class Form, Is<Fill> T>
 void members(Form& form, T& fill) {
-  form(fill.state, fill.versions, fill.gradients);
+  form(fill.state, fill.versions, fill.gradients, fill.tally);
 }
 
 template <class Form, Is<Relayed> T>
@@ -253,7 +210,12 @@ void members(Form& form, T& report) {
 
 template <class Form, Is<StateReport> T>
 void members(Form& form, T& report) {
-  form(report.keeper, report.version);
+  form(report.keeper, report.version, report.tally);
+}
+
+template <class Form, Is<FinishedReport> T>
+void members(Form& form, T& report) {
+  form(report.decided);
 }
 
 template <class Form, Is<LostReport> T>
@@ -284,7 +246,7 @@ void members(Form& form, T& file) {
 
 template <class Form, Is<SavedReport> T>
 void members(Form& form, T& report) {
-  form(report.range, report.version, report.mass, report.files);
+  form(report.range, report.version, report.mass, report.files, report.tally, report.decided);
 }
 
 // ---- to bytes ----------------------------------------------------------------------------------

@@ -111,6 +111,7 @@ Status PeerProcess::make_keeper(PeerId peer, const ElementRange& range, bool is_
   start.range = range;
   start.is_filled = is_filled;
   start.version = settings_.decider.record.version;
+  start.tally = tally_of(settings_.decider.record);
   auto store =
       std::make_unique<WrittenStore>(peer, settings_.make_store(range), settings_.write_down);
   keepers_.emplace(peer, ServerShard(start, std::move(store)));

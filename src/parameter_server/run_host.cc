@@ -192,8 +192,9 @@ class HostLoop {
       if (!settings_.save_state) continue;
       auto files = settings_.save_state(one.range, one.state);
       if (!files.ok()) return files.error();
-      const SavedReport saved{one.range, one.state.version, one.state.mass,
-                              std::move(files).value()};
+      SavedReport saved{one.range, one.state.version, one.state.mass, std::move(files).value(),
+                        one.state.tally};
+      if (one.state.record) saved.decided = balance_of(*one.state.record);
       if (const Status fault = link_.report(saved); !fault.ok()) return fault;
     }
     return ok();
@@ -226,11 +227,14 @@ class HostLoop {
       if (settings_.save) {
         if (const Status fault = settings_.save(id, keeper); !fault.ok()) return fault;
       }
-      const Status fault = link_.report(StateReport{id, keeper.version()});
-      if (!fault.ok()) return fault;
+      StateReport state{id, keeper.version()};
+      if (keeper.is_filled()) state.tally = keeper.tally();
+      if (const Status fault = link_.report(state); !fault.ok()) return fault;
     }
     is_finished_ = true;
-    return link_.report(FinishedReport{});
+    FinishedReport finished;
+    if (decider != nullptr) finished.decided = balance_of(decider->record());
+    return link_.report(finished);
   }
 
   PeerNet& net_;

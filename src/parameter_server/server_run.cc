@@ -200,11 +200,14 @@ Status ServerRun::take(HostedProcess& from, const StoppedReport&) {
 
 Status ServerRun::take(HostedProcess&, const StateReport& report) {
   states_[report.keeper] = report.version;
+  if (report.tally) tallies_[report.keeper] = *report.tally;
   return ok();
 }
 
-Status ServerRun::take(HostedProcess& from, const FinishedReport&) {
+Status ServerRun::take(HostedProcess& from, const FinishedReport& report) {
   from.has_finished = true;
+  // A decider that is lost after it has finished may have a successor.
+  if (report.decided) decided_ = report.decided;
   go_on_ending();
   return ok();
 }
@@ -253,6 +256,14 @@ Status ServerRun::take(HostedProcess& from, const FormingReport& report) {
   formations_.set_address(from.process.number, report);
   form_those_that_can();
   return ok();
+}
+
+std::vector<KeptTally> ServerRun::tallies() const {
+  std::vector<KeptTally> all;
+  for (const auto& [keeper, tally] : tallies_) {
+    all.push_back({cat("keeper ", keeper), states_.at(keeper), tally});
+  }
+  return all;
 }
 
 std::vector<SavedReport> ServerRun::take_saved() { return std::exchange(saved_, {}); }

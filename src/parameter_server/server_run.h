@@ -113,6 +113,10 @@ class ServerRun {
   const PlacedMembers& newest() const { return roster_.newest(); }
   // The version of each keeper at the end.
   const std::map<PeerId, Version>& states() const { return states_; }
+  // What each keeper that has its range had applied at the end.
+  std::vector<KeptTally> tallies() const;
+  // What the last decider had decided at the end; none = it has not said so yet.
+  const std::optional<Balance>& decided() const { return decided_; }
   // How often the mode was changed.
   int64_t changes() const { return changes_; }
   // What was said last of the committed version; all zero before.
@@ -176,6 +180,8 @@ class ServerRun {
   Ending ending_ = Ending::No;
   WorkerId finishing_;  // the process whose decider was told to finish
   std::map<PeerId, Version> states_;
+  std::map<PeerId, Tally> tallies_;
+  std::optional<Balance> decided_;
   std::vector<Task> commands_;
 };
 

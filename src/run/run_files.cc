@@ -74,13 +74,14 @@ Status RunFiles::set_later_checkpoints_aside(RunMoment moment) {
   return ok();
 }
 
-Status RunFiles::store_checkpoint(const Manifest& manifest, int64_t unfinished, RunMoment moment) {
+Status RunFiles::store_checkpoint(const Manifest& manifest, int64_t unfinished, RunMoment moment,
+                                  const std::string& found) {
   const std::string& path = input_.directory->path();
   const Result<std::string> finished = finish_checkpoint(path, manifest);
   if (!finished.ok()) return finished.error();
   prune_checkpoints(path, input_.job->keep);
   remove_unfinished(path, unfinished);
-  note("checkpoint", moment, finished.value());
+  note("checkpoint", moment, found.empty() ? finished.value() : cat(finished.value(), ": ", found));
   input_.progress->event(cat("checkpoint of step ", manifest.step));
   return ok();
 }

@@ -49,10 +49,12 @@ class RunFiles {
   // Errors: those of write_file
   Status write_plan(const std::string& name, const Plan& plan) const;
   // Finishes a checkpoint whose files are durable. Removes older ones that the job does not keep,
-  // and unfinished ones of steps up to `unfinished`.
+  // and unfinished ones of steps up to `unfinished`. The event names its path, and then what the
+  // caller has `found` of it, if that is not empty.
   //
   // Errors: those of finish_checkpoint
-  Status store_checkpoint(const Manifest& manifest, int64_t unfinished, RunMoment moment);
+  Status store_checkpoint(const Manifest& manifest, int64_t unfinished, RunMoment moment,
+                          const std::string& found = "");
   // The run has ended: draws its steps, if there are any, and removes unfinished checkpoints, which
   // only take space on the disk.
   void close(RunMoment moment);

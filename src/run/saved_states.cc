@@ -1,11 +1,22 @@
 #include "run/saved_states.h"
 
 #include <algorithm>
+#include <string>
 #include <utility>
 
+#include "base/text.h"
 #include "run/checkpoint.h"
 
 namespace tenuto {
+
+namespace {
+
+// What sentences call the keeper that has written this range.
+std::string keeper_of(const servers::ElementRange& range) {
+  return cat("the keeper of elements ", range.begin, " to ", range.end, " of stage ", range.stage);
+}
+
+}  // namespace
 
 SavedStates::SavedStates(std::vector<servers::ElementRange> ranges, Mass step)
     : ranges_(std::move(ranges)), step_(step) {}
@@ -34,6 +45,9 @@ std::optional<SavedVersion> SavedStates::add(const servers::SavedReport& report)
       files.push_back(file);
     }
   }
+  // A range that was written by two keepers has the tallies of both.
+  saving.tallies.push_back({keeper_of(report.range), report.version, report.tally});
+  if (report.decided) saving.decided = report.decided;
   const int64_t step = report.mass.micros / step_.micros;
   const bool is_whole = saving.record && saving.ranges.size() == ranges_.size();
   if (!is_whole || is_overwritten(report.version, step)) return std::nullopt;
@@ -42,6 +56,8 @@ std::optional<SavedVersion> SavedStates::add(const servers::SavedReport& report)
     whole.files.insert(whole.files.end(), saved.begin(), saved.end());
   }
   whole.files.push_back(*saving.record);
+  whole.tallies = std::move(saving.tallies);
+  whole.decided = saving.decided;
   complete_ = report.version;
   saving_.erase(saving_.begin(), saving_.upper_bound(complete_));
   return whole;

@@ -25,6 +25,8 @@ struct SavedVersion {
   Mass mass;
   int64_t step = 0;                       // that its folder is named by
   std::vector<servers::SavedFile> files;  // of the ranges, in their order; then the record
+  std::vector<servers::KeptTally> tallies = {};  // of all keepers that have written a range of it
+  std::optional<servers::Balance> decided = {};  // by its record
 };
 
 // What servers say in, versions out.
@@ -47,6 +49,8 @@ class SavedStates {
     Mass mass;
     std::map<size_t, std::vector<servers::SavedFile>> ranges;  // by their index
     std::optional<servers::SavedFile> record;
+    std::vector<servers::KeptTally> tallies;
+    std::optional<servers::Balance> decided;
   };
   bool is_overwritten(Version version, int64_t step) const;
 

@@ -94,7 +94,7 @@ void ServedCoordinator::take_news() {
   }
   note_first_update();
   for (const servers::SavedReport& report : run_->take_saved()) {
-    if (const auto saved = states_->add(report)) store(*saved);
+    if (const auto saved = states_->add(report); saved && !ending_) store(*saved);
   }
   pass_commands();
 }

@@ -70,7 +70,8 @@ void ServedCoordinator::start_again() {
 }
 
 void ServedCoordinator::leave() {
-  note("end", ending_->sentence.empty() ? std::string("the job is done") : ending_->sentence);
+  const std::string how = ending_->sentence.empty() ? "the job is done" : ending_->sentence;
+  note("end", audited_.empty() ? how : cat(how, ": ", audited_));
   process_.leave(ending_->exit_code == 0, [this] { collect(); });
   files_.close(moment());
 }
@@ -171,6 +172,12 @@ Status ServedCoordinator::write_steps(Duration time, int64_t limit) {
 
 // A file that a later version has replaced meanwhile does not belong to this one.
 void ServedCoordinator::store(const SavedVersion& saved) {
+  const Status right = servers::check_tallies(saved.tallies, saved.decided);
+  if (!right.ok()) {
+    return end(1, cat("the checkpoint of step ", saved.step,
+                      " is not finished: ", right.error().message));
+  }
+  const std::string found = servers::audit_text(*saved.decided, saved.tallies.size());
   Manifest manifest{.step = saved.step,
                     .epoch = epoch(),
                     .job = to_toml(job_),
@@ -188,7 +195,7 @@ void ServedCoordinator::store(const SavedVersion& saved) {
     manifest.files.push_back({saved.step, file.name, file.bytes, file.checksum});
   }
   // A later version of the same step may be written already.
-  const Status stored = files_.store_checkpoint(manifest, saved.step - 1, moment());
+  const Status stored = files_.store_checkpoint(manifest, saved.step - 1, moment(), found);
   if (!stored.ok()) return stop(1, stored.error().message);
   saved_ = saved.step;
   stored_ = saved.version;
@@ -219,6 +226,10 @@ void ServedCoordinator::finish_stopping(Duration now) {
   const int in_trouble = wanted.exit_code == 0 ? 75 : wanted.exit_code;
   const Duration limit = input_.rules.save_limit();
   if (run_->has_finished()) {
+    const std::vector<servers::KeptTally> tallies = run_->tallies();
+    const Status right = servers::check_tallies(tallies, run_->decided());
+    if (!right.ok()) return end(1, with(right.error().message));
+    audited_ = servers::audit_text(*run_->decided(), tallies.size());
     const bool is_saved = stored_ == states_->newest();
     // Steps that came after the last checkpoint are done again when the run is resumed.
     const int64_t kept = is_saved && saved_ >= 0 ? saved_ : job_.steps;

@@ -63,6 +63,24 @@ class Served(Survival):
             if line["loss"] is not None:
                 self.assertTrue(math.isfinite(line["loss"]))
 
+    def assert_audited(self, run):
+        """All keepers have applied what was decided, at each checkpoint and at the end."""
+        pattern = re.compile(r"(\d+) updates, (\d+) micro-batches applied, (\d+) dropped, "
+                             r"the same at all (\d+) keepers")
+        saved = [reason for reason in self.told(run, "checkpoint") if "keepers" in reason]
+        ends = self.told(run, "end")
+        self.assertGreaterEqual(len(saved), 1, run.events())
+        masses = []
+        for reason in [*saved, ends[-1]]:
+            found = pattern.search(reason)
+            self.assertIsNotNone(found, reason)
+            updates, applied, _, keepers = (int(number) for number in found.groups())
+            self.assertGreater(updates, 0, reason)
+            self.assertGreater(keepers, 0, reason)
+            masses.append(applied)
+        self.assertEqual(masses, sorted(masses))
+        self.assertGreaterEqual(masses[-1], run.metrics()[-1]["mass"])
+
     def assert_learned(self, run, by=0.3):
         losses = [line["loss"] for line in run.metrics() if line["loss"] is not None]
         self.assertGreaterEqual(len(losses), 10)
@@ -115,6 +133,7 @@ class Served(Survival):
         self.assert_steps(run, len(run.metrics()))
         self.assertEqual(len(self.told(run, "death")), 1, run.events())
         self.assertGreaterEqual(len(self.told(run, "join")), 1, run.events())
+        self.assert_audited(run)
 
 
 class Modes(Served):
@@ -297,6 +316,7 @@ class Killed(Served):
         self.assert_learned(run)
         self.assertEqual(len(self.told(run, "death")), 1, run.events())
         self.assertGreaterEqual(run.checkpoints()[-1], 200)
+        self.assert_audited(run)
 
     @busy_case
     def test_a_replica(self):
@@ -366,6 +386,7 @@ class Resumed(Served):
         again = self.train("--resume", "--optimizer.schedule=constant",
                            f"--job.steps={steps + 10}")
         self.assert_steps(again, steps + 10)
+        self.assert_audited(again)
         self.assertEqual(again.metrics()[:steps], lines)
         epochs = [line["epoch"] for line in again.metrics()]
         self.assertGreater(epochs[steps], epochs[steps - 1])
@@ -548,6 +569,7 @@ class Stages(Served):
         self.assert_steps(run, 200)
         self.assert_learned(run)
         self.assertEqual(len(self.told(run, "death")), 1, run.events())
+        self.assert_audited(run)
 
     @busy_case
     def test_a_stopped_run_goes_on(self):

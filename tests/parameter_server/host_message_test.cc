@@ -43,10 +43,15 @@ SyncMode grace() {
   return mode;
 }
 
+Tally tally() { return {41, {160}, 0x8000'0000'0000'0001}; }
+
+Balance balance() { return {{41}, tally(), {172}, {3}, {8}, {1}}; }
+
 CommittedReport committed() { return {{41}, {160}, {3}, 1.25, 17, grace(), 5}; }
 
 SavedReport saved() {
-  return {{{0}, 16, 32}, {41}, {160}, {{"stage-0-range-16-32.state", 4096, "abc"}, {}}};
+  return {{{0}, 16, 32}, {41}, {160}, {{"stage-0-range-16-32.state", 4096, "abc"}, {}},
+          tally(),       balance()};
 }
 
 ValidatedReport validated() { return {{1}, 40, 12.5, 4}; }
@@ -79,7 +84,9 @@ std::vector<HostReport> all_reports() {
           ModeReport{grace(), "it is faster", {12}},
           StoppedReport{},
           StateReport{{2}, {41}},
+          StateReport{{2}, {41}, tally()},
           FinishedReport{},
+          FinishedReport{balance()},
           LostReport{{1}},
           FailedReport{"the disk is full"},
           committed(),
@@ -187,6 +194,8 @@ TEST(HostMessage, NothingIsLeftOutOfWhatIsCommittedSavedAndValidated) {
   EXPECT_EQ(state.version, saved().version);
   EXPECT_EQ(state.mass, saved().mass);
   EXPECT_EQ(state.files, saved().files);
+  EXPECT_EQ(state.tally, tally());
+  EXPECT_EQ(state.decided, balance());
   const auto third = decode_report(encode_report(validated()));
   ASSERT_TRUE(third.ok());
   const auto& validation = std::get<ValidatedReport>(third.value());
@@ -194,6 +203,18 @@ TEST(HostMessage, NothingIsLeftOutOfWhatIsCommittedSavedAndValidated) {
   EXPECT_EQ(validation.step, validated().step);
   EXPECT_EQ(validation.loss_sum, validated().loss_sum);
   EXPECT_EQ(validation.micros, validated().micros);
+}
+
+TEST(HostMessage, NothingIsLeftOutOfTheEnd) {
+  const auto read = decode_report(encode_report(StateReport{{2}, {41}, tally()}));
+  ASSERT_TRUE(read.ok()) << read.error().message;
+  const auto& state = std::get<StateReport>(read.value());
+  EXPECT_EQ(state.keeper, PeerId{2});
+  EXPECT_EQ(state.version, Version{41});
+  EXPECT_EQ(state.tally, tally());
+  const auto again = decode_report(encode_report(FinishedReport{balance()}));
+  ASSERT_TRUE(again.ok()) << again.error().message;
+  EXPECT_EQ(std::get<FinishedReport>(again.value()).decided, balance());
 }
 
 TEST(HostMessage, NothingIsLeftOutOfAFormation) {

@@ -163,7 +163,7 @@ TEST(MessageBytes, RefusalsSayWhatWasExpected) {
   expect_refused(head, "expected 4 bytes at byte 26 of 28, found 2");
   head = encode({{}, Record{}}).head;
   head[33] = std::byte{8};
-  expect_refused(head, "expected a sync mode from 0 to 7 at byte 33 of 163, found 8");
+  expect_refused(head, "expected a sync mode from 0 to 7 at byte 33 of 171, found 8");
   head = encode({{}, Parameters{}}).head;
   head[32] = std::byte{0xff};
   expect_refused(head, "expected the size of a payload at byte 25 of 33, found -");

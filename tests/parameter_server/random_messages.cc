@@ -21,12 +21,14 @@ class Drawing {
   Drawing(Random& random, int64_t most_payload) : random_(random), most_payload_(most_payload) {}
 
   void draw(int64_t& number) { number = static_cast<int64_t>(random_.next()); }
+  void draw(uint64_t& number) { number = random_.next(); }
   void draw(int32_t& number) { number = static_cast<int32_t>(random_.next()); }
   void draw(double& number) { number = random_.uniform(); }
   void draw(bool& flag) { flag = random_.below(2) == 1; }
   void draw(Duration& duration) { duration = Duration(static_cast<int64_t>(random_.next())); }
   void draw(SyncKind& kind) { kind = static_cast<SyncKind>(random_.below(8)); }
   void draw(Mass& mass) { draw(mass.micros); }
+  void draw(Tally& tally) { draw(tally.updates, tally.applied, tally.digest); }
   void draw(Payload& payload) {
     payload = random_payload(random_, random_.below(most_payload_ + 1));
   }
@@ -76,6 +78,7 @@ class Drawing {
     draw(record.sequence, record.mode, record.version, record.committed, record.updates_decided);
     draw(record.last_serial, record.streams, record.returned, record.open, record.updates);
     draw(record.filling, record.applied, record.dropped, record.save, record.save_mass);
+    draw(record.digest);
   }
   void draw(KeptVersion& kept) { draw(kept.version, kept.payload); }
   void draw(KeptGradient& kept) { draw(kept.serial, kept.version, kept.payload); }
@@ -91,7 +94,7 @@ class Drawing {
   void draw(Gradient& body) { draw(body.serial, body.payload); }
   void draw(Stored& body) { draw(body.serial); }
   void draw(Applied&) {}
-  void draw(Fill& body) { draw(body.state, body.versions, body.gradients); }
+  void draw(Fill& body) { draw(body.state, body.versions, body.gradients, body.tally); }
   void draw(Relayed& body) { draw(body.serial, body.range, body.keepers, body.payload); }
 
   template <size_t kKind = 0>
@@ -142,7 +145,7 @@ struct Sameness {
            left.keepers == right.keepers && same_bytes(left.payload, right.payload);
   }
   bool operator()(const Fill& left, const Fill& right) const {
-    bool same = same_bytes(left.state, right.state) &&
+    bool same = same_bytes(left.state, right.state) && left.tally == right.tally &&
                 left.versions.size() == right.versions.size() &&
                 left.gradients.size() == right.gradients.size();
     for (size_t i = 0; same && i < left.versions.size(); ++i) {
@@ -186,7 +189,7 @@ Message message_with_head(int64_t size) {
   Message message;
   if (size % 4 == 0) {
     KeeperReport body;
-    body.record.filling.resize(static_cast<size_t>(size - 168) / 4);
+    body.record.filling.resize(static_cast<size_t>(size - 176) / 4);
     message.body = std::move(body);
   } else if (size % 4 == 1) {
     Enter body;
@@ -199,7 +202,7 @@ Message message_with_head(int64_t size) {
     message.body = std::move(body);
   } else {
     Record body;
-    body.filling.resize(static_cast<size_t>(size - 163) / 4);
+    body.filling.resize(static_cast<size_t>(size - 171) / 4);
     message.body = std::move(body);
   }
   return message;

@@ -255,7 +255,14 @@ TEST(RunHost, AProcessTrainsUntilItIsStopped) {
   EXPECT_TRUE(std::holds_alternative<StoppedReport>(reports[7]));
   EXPECT_EQ(std::get<StateReport>(reports[8]).keeper, kKeeper);
   EXPECT_EQ(std::get<StateReport>(reports[8]).version, Version{hosted.updates});
-  EXPECT_TRUE(std::holds_alternative<FinishedReport>(reports[9]));
+  // What the keeper has applied is what the decider has decided.
+  const std::optional<Tally> tally = std::get<StateReport>(reports[8]).tally;
+  ASSERT_TRUE(tally.has_value());
+  EXPECT_EQ(tally->updates, hosted.updates);
+  EXPECT_EQ(tally->applied, Mass{2 * hosted.updates});
+  const std::optional<Balance> decided = std::get<FinishedReport>(reports[9]).decided;
+  const std::vector<KeptTally> kept = {{"the keeper", Version{hosted.updates}, *tally}};
+  EXPECT_TRUE(check_tallies(kept, decided).ok());
 }
 
 TEST(RunHost, TheHostHearsWhatIsCommitted) {
@@ -358,6 +365,9 @@ TEST(RunHost, StatesAreWrittenDownByMass) {
     EXPECT_EQ(saved[i].mass, Mass{2 * version.value});
     const std::vector<SavedFile> files = {{cat("version-", version.value), 20, "sum"}};
     EXPECT_EQ(saved[i].files, files);
+    EXPECT_EQ(saved[i].tally.applied, saved[i].mass);
+    ASSERT_TRUE(saved[i].decided.has_value());
+    EXPECT_EQ(saved[i].decided->tally, saved[i].tally);
     ASSERT_TRUE(hosted.states[i].record.has_value());
     EXPECT_EQ(hosted.states[i].record->version, version);
   }

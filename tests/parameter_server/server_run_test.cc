@@ -281,10 +281,16 @@ TEST(ServerRun, ReplicasStopThenTheDeciderFinishesThenTheOthers) {
   EXPECT_EQ(played.take_texts(), Texts{"2 finish"});
   EXPECT_TRUE(run.have_replicas_stopped());
   EXPECT_FALSE(run.has_decider_finished());
-  ASSERT_TRUE(played.say(kDecider, FinishedReport{}).ok());
+  EXPECT_FALSE(run.decided().has_value());
+  const Tally tally{12, {48}, 7};
+  const Balance decided{{12}, tally, {48}};
+  ASSERT_TRUE(played.say(kDecider, FinishedReport{decided}).ok());
+  EXPECT_EQ(run.decided(), decided);
   EXPECT_EQ(played.take_texts(), (Texts{"0 finish", "1 finish"}));
   EXPECT_TRUE(run.has_decider_finished());
-  ASSERT_TRUE(played.say(0, StateReport{{3}, {12}}).ok());
+  ASSERT_TRUE(played.say(0, StateReport{{3}, {12}, tally}).ok());
+  // A standby that waits for its range.
+  ASSERT_TRUE(played.say(0, StateReport{{4}, {0}}).ok());
   ASSERT_TRUE(played.say(0, FinishedReport{}).ok());
   EXPECT_FALSE(run.has_finished());
   // A process that is done may leave.
@@ -292,6 +298,12 @@ TEST(ServerRun, ReplicasStopThenTheDeciderFinishesThenTheOthers) {
   ASSERT_TRUE(played.say(1, FinishedReport{}).ok());
   EXPECT_TRUE(run.has_finished());
   EXPECT_EQ(run.states().at({3}), Version{12});
+  const std::vector<KeptTally> tallies = run.tallies();
+  ASSERT_EQ(tallies.size(), 1u);
+  EXPECT_EQ(tallies[0].keeper, "keeper 3");
+  EXPECT_EQ(tallies[0].version, Version{12});
+  EXPECT_EQ(tallies[0].tally, tally);
+  EXPECT_EQ(run.decided(), decided) << "the process of a keeper says nothing of it";
 }
 
 TEST(ServerRun, ADeciderThatIsLostAtTheEndHasASuccessorThatFinishes) {

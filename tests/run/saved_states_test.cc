@@ -22,7 +22,11 @@ SavedReport saved(const ElementRange& range, int64_t version, int64_t mass, bool
   report.version = {version};
   report.mass = {mass};
   report.files.push_back({range == kFirst ? "first.state" : "second.state", 100, "0123abcd"});
-  if (has_record) report.files.push_back({"record.state", 10, "89abcdef"});
+  report.tally = {version, {mass}, 7};
+  if (has_record) {
+    report.files.push_back({"record.state", 10, "89abcdef"});
+    report.decided = servers::Balance{{version}, report.tally, {mass}};
+  }
   return report;
 }
 
@@ -49,6 +53,20 @@ TEST_F(SavedStatesTest, AllRangesAndTheRecordMakeACheckpoint) {
   EXPECT_EQ(names_of(*whole),
             (std::vector<std::string>{"first.state", "second.state", "record.state"}));
   EXPECT_EQ(states.complete(), Version{5});
+}
+
+TEST_F(SavedStatesTest, ACheckpointHasTheTalliesOfAllThatHaveWrittenIt) {
+  EXPECT_FALSE(states.add(saved(kFirst, 6, 22, false)).has_value());
+  // The keeper that takes its place writes the range again.
+  EXPECT_FALSE(states.add(saved(kFirst, 6, 22, true)).has_value());
+  const auto whole = states.add(saved(kSecond, 6, 22, false));
+  ASSERT_TRUE(whole.has_value());
+  ASSERT_EQ(whole->tallies.size(), 3u);
+  EXPECT_TRUE(servers::check_tallies(whole->tallies, whole->decided).ok());
+  EXPECT_EQ(whole->tallies[0].keeper, "the keeper of elements 0 to 16 of stage 0");
+  EXPECT_EQ(whole->tallies[2].keeper, "the keeper of elements 16 to 40 of stage 0");
+  EXPECT_EQ(whole->tallies[2].version, Version{6});
+  EXPECT_EQ(whole->tallies[2].tally, (servers::Tally{6, {22}, 7}));
 }
 
 TEST_F(SavedStatesTest, WithoutTheRecordThereIsNone) {

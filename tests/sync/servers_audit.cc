@@ -83,11 +83,43 @@ void Cluster::audit_record(const Record& record) {
   EXPECT_EQ(record.applied, applied);
   EXPECT_EQ(record.dropped, stale);
   EXPECT_EQ(given, applied + stale + open + returned);
+  // The rule by which a run audits itself says the same.
+  const Balance balance = balance_of(record);
+  EXPECT_EQ(balance, (Balance{record.version, tally_of(record), given, stale, open, returned}));
+  EXPECT_TRUE(check_balance(balance).ok());
   for (const auto& [peer, shard] : shards_) {
     if (shard.is_filled()) {
       EXPECT_GE(shard.version(), record.committed) << "not every keeper has a committed update";
     }
   }
+}
+
+// Of all decided updates before this version.
+Tally Cluster::tally_at(Version version) const {
+  Tally tally = tally_of(first_);
+  for (auto i = static_cast<size_t>(first_.version.value);
+       i < static_cast<size_t>(version.value); ++i) {
+    add(tally, updates_[i]);
+  }
+  return tally;
+}
+
+// At the end keepers may be at several versions: all have the tally of theirs, and those that have
+// everything pass the audit of a run.
+void Cluster::audit_tallies() const {
+  const Record& record = decider_->record();
+  EXPECT_EQ(tally_of(record), tally_at(record.version));
+  std::vector<KeptTally> kept;
+  for (const auto& [peer, shard] : shards_) {
+    EXPECT_EQ(shard.tally(), tally_at(shard.version())) << "keeper " << peer.value;
+    if (shard.version() != record.version) continue;
+    kept.push_back({"a keeper", record.version, shard.tally()});
+  }
+  if (kept.empty()) return;
+  const Status right = check_tallies(kept, balance_of(record));
+  EXPECT_TRUE(right.ok()) << (right.ok() ? "" : right.error().message);
+  ++kept.front().tally.digest;
+  EXPECT_FALSE(check_tallies(kept, balance_of(record)).ok());
 }
 
 void Cluster::audit_shard(const ServerShard& shard, size_t range) {
@@ -139,6 +171,7 @@ void Cluster::audit_saved(ServerShard& shard, size_t range) {
     for (size_t i = 0; i < static_cast<size_t>(version); ++i)
       applied += mass_of(updates_[i].update);
     EXPECT_EQ(saved->mass, applied);
+    EXPECT_EQ(saved->tally, tally_at(saved->version));
     Save& save = saves_[version];
     if (const auto [place, is_new] = save.states.insert({range, saved->state}); !is_new) {
       EXPECT_EQ(elements_in(place->second), elements_in(saved->state)) << "keepers differ";
@@ -146,6 +179,7 @@ void Cluster::audit_saved(ServerShard& shard, size_t range) {
     if (!saved->record) continue;
     EXPECT_EQ(saved->record->version, saved->version);
     EXPECT_EQ(saved->record->save, saved->version);
+    EXPECT_EQ(tally_of(*saved->record), saved->tally);
     if (!save.record) audit_resumed(*saved->record);
     save.record = saved->record;
   }
@@ -158,6 +192,7 @@ void Cluster::audit_resumed(const Record& record) const {
   EXPECT_EQ(next.committed, record.version);
   EXPECT_EQ(next.streams, record.streams);
   EXPECT_EQ(next.applied, record.applied);
+  EXPECT_EQ(tally_of(next), (Tally{record.version.value, record.applied, 0}));
   EXPECT_TRUE(next.open.empty());
   EXPECT_TRUE(next.updates.empty());
   EXPECT_TRUE(next.filling.empty());

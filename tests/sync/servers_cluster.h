@@ -157,6 +157,8 @@ class Cluster {
   void adopt(const Record& record);
   void observe(const Record& record);
   void audit_record(const Record& record);
+  Tally tally_at(Version version) const;
+  void audit_tallies() const;
   void audit_shard(const ServerShard& shard, size_t range);
   void audit_micros();
   void audit_saved(ServerShard& shard, size_t range);

@@ -247,6 +247,7 @@ Record record_of_a_run() {
   record.applied = {20};
   record.save = {7};
   record.save_mass = {20};
+  record.digest = 77;
   return record;
 }
 
@@ -262,6 +263,7 @@ TEST(ServerSaves, ResumedForgetsWhoLivedAndReturnsTheirMicroBatches) {
   expected.filling.clear();
   expected.save = {};
   expected.save_mass = {};
+  expected.digest = 0;
   EXPECT_EQ(resumed(before), expected);
 }
 

@@ -44,6 +44,7 @@ Record resumed(Record record) {
   record.last_serial = 0;
   record.save = {};
   record.save_mass = {};
+  record.digest = 0;
   return record;
 }
 
@@ -265,6 +266,7 @@ void Decider::take(const Decided& decided) {
     record_.applied += mass_of(update);
     record_.version = update.version + 1;
     ++record_.updates_decided;
+    record_.digest = digest_after(record_.digest, one);
     record_.updates.push_back(std::move(one));
   }
   for (const Release& released : decided.released) release(released);

@@ -23,6 +23,7 @@
 #include "base/result.h"
 #include "base/unit.h"
 #include "ir/update_rule.h"
+#include "sync/servers/tally.h"
 
 namespace tenuto::servers {
 
@@ -160,6 +161,7 @@ struct Record {
   Mass dropped;                        // in offers that were dropped as stale
   Version save;                        // the newest version that keepers are to write down
   Mass save_mass;                      // what was applied to it; both zero = there is none yet
+  uint64_t digest = 0;                 // of all decided updates (sync/servers/tally.h)
   bool operator==(const Record&) const = default;
 };
 
@@ -225,6 +227,7 @@ struct Fill {
   Payload state;  // of the parameters and the optimizer
   std::vector<KeptVersion> versions;
   std::vector<KeptGradient> gradients;
+  Tally tally = {};  // of what is applied in the state
 };
 // Part to the part of its parent: a Gradient for these keepers of the range. So the link of a slow
 // replica carries its gradient once, and not once for each keeper.

@@ -38,7 +38,11 @@ bool has_right_works(const DecidedUpdate& decided) {
 }  // namespace
 
 ServerShard::ServerShard(const ShardStart& start, std::unique_ptr<ParameterStore> store)
-    : start_(start), store_(std::move(store)), filled_(start.is_filled), version_(start.version) {}
+    : start_(start),
+      store_(std::move(store)),
+      filled_(start.is_filled),
+      version_(start.version),
+      tally_(start.tally) {}
 
 template <class Body>
 void ServerShard::send(PeerId to, Version version, Body body) {
@@ -131,7 +135,7 @@ void ServerShard::fill_others() {
     if (!contains(record_.filling, other)) {
       continue;
     }
-    Fill fill{store_->save(), {}, {}};
+    Fill fill{store_->save(), {}, {}, tally_};
     for (const auto& [version, payload] : kept_) fill.versions.push_back({version, payload});
     for (const auto& [serial, gradient] : gradients_) {
       fill.gradients.push_back({serial, gradient.version, gradient.payload});
@@ -167,6 +171,7 @@ Status ServerShard::take_fill(const Header& header, const Fill& fill) {
   if (const Status fault = store_->load(fill.state); !fault.ok()) return fault;
   filled_ = true;
   version_ = header.version;
+  tally_ = fill.tally;
   for (const KeptVersion& one : fill.versions) kept_[one.version] = one.payload;
   for (const KeptGradient& one : fill.gradients) {
     gradients_.insert({one.serial, {one.version, one.payload}});
@@ -263,6 +268,7 @@ void ServerShard::make_saved() {
   const auto due = due_.find(version_);
   if (due == due_.end() || keepers_.front() != start_.self) return;
   due->second.state = store_->save();
+  due->second.tally = tally_;
   saved_.push_back(std::move(due->second));
   due_.erase(due);
 }
@@ -313,6 +319,7 @@ Result<bool> ServerShard::apply_next() {
     kept_[version_] = newest();
   }
   store_->apply(*next, gradients);
+  add(tally_, *next);
   newest_.reset();
   for (const Work& work : next->works) gradients_.erase(work.serial);
   version_ = version_ + 1;

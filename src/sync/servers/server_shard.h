@@ -57,6 +57,7 @@ struct ShardStart {
   bool is_filled = true;                  // false: the other keeper of the range sends its state
   Version version;                        // of the state, if it is filled
   int64_t kept_versions = kKeptVersions;  // at least 1
+  Tally tally = {};                       // to `version`, if it is filled
 };
 
 // What a range was at a version that is to be written down.
@@ -67,6 +68,7 @@ struct SavedState {
   // The record whose version is this one; none = the keeper was not sent it, as when the decider
   // was lost meanwhile.
   std::optional<Record> record;
+  Tally tally = {};  // to this version
 };
 
 // The automaton: messages in, messages out.
@@ -99,6 +101,8 @@ class ServerShard {
   const ElementRange& range() const { return start_.range; }
   // The version that its range is at.
   Version version() const { return version_; }
+  // What it has applied to this version.
+  const Tally& tally() const { return tally_; }
   // It has its range.
   bool is_filled() const { return filled_; }
   // Its range.
@@ -140,6 +144,7 @@ class ServerShard {
   bool filled_;
   bool has_record_ = false;  // of this epoch
   Version version_;
+  Tally tally_;  // to version_
   Record record_;
   std::map<int64_t, Arrived> gradients_;  // by serial
   std::map<Version, Payload> kept_;

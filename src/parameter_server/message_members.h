@@ -1,0 +1,76 @@
+// The members of the plain values in messages of server shards, in the order of their bytes. A part
+// of parameter_server/message_bytes.cc, which alone includes it: without a name of its own, because
+// the functions have to be found beside those that it has.
+#pragma once
+
+#include <concepts>
+#include <type_traits>
+
+#include "ir/sync_mode.h"
+#include "ir/update_rule.h"
+#include "sync/servers/message.h"
+#include "sync/servers/tally.h"
+
+namespace tenuto::servers {
+
+namespace {
+
+// Each function names the members of a struct in the order of their bytes, for writing and for
+// reading alike: `form` is a Writer or a Reader.
+template <class Given, class Wanted>
+concept Is = std::same_as<std::remove_const_t<Given>, Wanted>;
+
+template <class Form, class Empty>
+requires std::is_empty_v<Empty>
+void members(Form&, Empty&) {}
+
+template <class Form, Is<Mass> T>
+void members(Form& form, T& mass) {
+  form(mass.micros);
+}
+
+template <class Form, Is<ElementRange> T>
+void members(Form& form, T& range) {
+  form(range.stage, range.begin, range.end);
+}
+
+template <class Form, Is<MicroRange> T>
+void members(Form& form, T& range) {
+  form(range.stream, range.begin, range.end);
+}
+
+template <class Form, Is<Offer> T>
+void members(Form& form, T& offer) {
+  form(offer.replica, offer.iteration, offer.version, offer.mass);
+}
+
+template <class Form, Is<Update> T>
+void members(Form& form, T& update) {
+  form(update.number, update.version, update.members, update.parents);
+}
+
+template <class Form, Is<OuterStep> T>
+void members(Form& form, T& outer) {
+  form(outer.rate, outer.momentum);
+}
+
+template <class Form, Is<SyncMode> T>
+void members(Form& form, T& mode) {
+  form(mode.kind, mode.count, mode.window, mode.groups, mode.parents, mode.shares, mode.bound,
+       mode.local_steps, mode.outer);
+}
+
+template <class Form, Is<Tally> T>
+void members(Form& form, T& tally) {
+  form(tally.updates, tally.applied, tally.digest);
+}
+
+template <class Form, Is<Balance> T>
+void members(Form& form, T& balance) {
+  form(balance.version, balance.tally, balance.given, balance.dropped, balance.in_work,
+       balance.returned);
+}
+
+}  // namespace
+
+}  // namespace tenuto::servers
