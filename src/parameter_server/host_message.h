@@ -5,6 +5,7 @@
 // none while both ends live. Their bytes are in parameter_server/message_bytes.h.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -98,11 +99,22 @@ struct PlacedReport {
 struct MeasuredReport {
   MeasuredIteration iteration;
 };
+// A mode that was compared with others, and what was expected of it.
+struct ModeAlternative {
+  SyncMode mode;
+  double gradients_per_second = 0;  // of one replica's iteration each
+  double age = 0;                   // of these, on average, in gradients
+  double progress = 0;              // gradients of age 0 per second (sync/progress.h)
+  bool operator==(const ModeAlternative&) const = default;
+};
+// As many of them are sent.
+inline constexpr size_t kMostAlternatives = 8;
 // The decider that lives here has changed the mode.
 struct ModeReport {
   SyncMode mode;
   std::string reason = {};  // one sentence, of which kFrameText bytes are sent
   Version version = {};     // after all updates that were decided in the mode before
+  std::vector<ModeAlternative> alternatives = {};  // that it was chosen from, best first
 };
 // A replica makes no more offers.
 struct StoppedReport {};

@@ -1,6 +1,7 @@
 #include "parameter_server/message_bytes.h"
 
 #include <algorithm>
+#include <limits>
 #include <map>
 #include <numeric>
 #include <optional>
@@ -205,7 +206,7 @@ void members(Form& form, T& report) {
 
 template <class Form, Is<ModeReport> T>
 void members(Form& form, T& report) {
-  form(report.mode, report.reason, report.version);
+  form(report.mode, report.reason, report.version, report.alternatives);
 }
 
 template <class Form, Is<StateReport> T>
@@ -251,6 +252,13 @@ void members(Form& form, T& report) {
 
 // ---- to bytes ----------------------------------------------------------------------------------
 
+// The most items that a list of these has. More are not written.
+template <class Item>
+constexpr size_t most_items() {
+  const bool is_short = std::is_same_v<Item, ModeAlternative>;
+  return is_short ? kMostAlternatives : std::numeric_limits<size_t>::max();
+}
+
 class Writer {
  public:
   template <class... Values>
@@ -287,8 +295,9 @@ class Writer {
 
   template <class Item>
   void write(const std::vector<Item>& items) {
-    write(static_cast<uint32_t>(items.size()));
-    for (const Item& item : items) write(item);
+    const size_t count = std::min(items.size(), most_items<Item>());
+    write(static_cast<uint32_t>(count));
+    for (size_t i = 0; i < count; ++i) write(items[i]);
   }
 
   template <class Item>
@@ -413,7 +422,7 @@ class Reader {
   template <class Item>
   void read(std::vector<Item>& items) {
     const auto count = next<uint32_t>();
-    const size_t most = bytes_.left() / least_size<Item>();
+    const size_t most = std::min(bytes_.left() / least_size<Item>(), most_items<Item>());
     if (count > most) return fail(cat("at most ", most, " items"), cat(count));
     items.resize(count);
     for (Item& item : items) read(item);

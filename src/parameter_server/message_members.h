@@ -8,6 +8,7 @@
 
 #include "ir/sync_mode.h"
 #include "ir/update_rule.h"
+#include "parameter_server/host_message.h"
 #include "sync/servers/message.h"
 #include "sync/servers/tally.h"
 
@@ -58,6 +59,11 @@ template <class Form, Is<SyncMode> T>
 void members(Form& form, T& mode) {
   form(mode.kind, mode.count, mode.window, mode.groups, mode.parents, mode.shares, mode.bound,
        mode.local_steps, mode.outer);
+}
+
+template <class Form, Is<ModeAlternative> T>
+void members(Form& form, T& one) {
+  form(one.mode, one.gradients_per_second, one.age, one.progress);
 }
 
 template <class Form, Is<Tally> T>

@@ -24,6 +24,16 @@ SyncMode without_local_steps(SyncMode mode) {
 
 }  // namespace
 
+std::vector<ModeAlternative> best_alternatives(const SyncChoice& choice) {
+  std::vector<ModeAlternative> best;
+  for (const SyncAlternative& one : choice.alternatives) {
+    if (best.size() == kMostAlternatives) break;
+    best.push_back(
+        {one.mode, one.measure.gradients_per_second, one.measure.mean_age, one.score});
+  }
+  return best;
+}
+
 ModeChoice::ModeChoice(const ModeChoiceSettings& settings, std::unique_ptr<Chooser> chooser)
     : settings_(settings),
       chooser_(std::move(chooser)),

@@ -28,6 +28,10 @@ struct ModeChoiceSettings {
   uint64_t seed = 0;
 };
 
+// The best of what this mode was chosen from, at most kMostAlternatives, best first; none of a mode
+// that a person wants.
+std::vector<ModeAlternative> best_alternatives(const SyncChoice& choice);
+
 // The choice. It has no clock and no thread.
 class ModeChoice {
  public:

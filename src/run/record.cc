@@ -8,6 +8,7 @@
 
 #include "base/contains.h"
 #include "base/text.h"
+#include "ir/sync_mode.h"
 #include "protocol/event_text.h"
 #include "sim/timeline.h"
 
@@ -135,12 +136,19 @@ Status Record::step(const ServedStep& step) {
 }
 
 Status Record::event(const std::string& kind, int64_t epoch, int64_t step,
-                     const std::string& sentence) {
+                     const std::string& sentence,
+                     const std::vector<servers::ModeAlternative>& alternatives) {
   Json line = {{"time", wall_seconds()},
                {"event", kind},
                {"epoch", epoch},
                {"step", step},
                {"reason", sentence}};
+  for (const servers::ModeAlternative& one : alternatives) {
+    line["alternatives"].push_back({{"mode", to_text(one.mode)},
+                                    {"gradients_per_second", one.gradients_per_second},
+                                    {"age", one.age},
+                                    {"progress", one.progress}});
+  }
   return events_.write(line.dump(-1, ' ', false, Json::error_handler_t::replace));
 }
 

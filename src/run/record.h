@@ -12,6 +12,7 @@
 #include "base/unit.h"
 #include "control/decide.h"
 #include "ir/plan.h"
+#include "parameter_server/host_message.h"
 #include "run/progress.h"
 #include "run/served_steps.h"
 #include "world/job.h"
@@ -35,8 +36,10 @@ class Record {
   Status step(const StepRecord& step);
   // The same of a run with server shards, which has no traces.
   Status step(const ServedStep& step);
-  // One line of events: `kind` and a sentence.
-  Status event(const std::string& kind, int64_t epoch, int64_t step, const std::string& sentence);
+  // One line of events: `kind` and a sentence, and what the decision in it was made from, best
+  // first.
+  Status event(const std::string& kind, int64_t epoch, int64_t step, const std::string& sentence,
+               const std::vector<servers::ModeAlternative>& alternatives = {});
 
  private:
   Record() = default;

@@ -46,15 +46,18 @@ void RunFiles::write(const Event& event) {
     early_.push_back(event);
     return;
   }
-  (void)record_->event(event.kind, event.moment.epoch, event.moment.step, event.sentence);
+  (void)record_->event(event.kind, event.moment.epoch, event.moment.step, event.sentence,
+                       event.alternatives);
 }
 
-void RunFiles::note(const std::string& kind, RunMoment moment, const std::string& sentence) {
-  write({kind, moment, sentence});
+void RunFiles::note(const std::string& kind, RunMoment moment, const std::string& sentence,
+                    const std::vector<servers::ModeAlternative>& alternatives) {
+  write({kind, moment, sentence, alternatives});
 }
 
-void RunFiles::say(const std::string& kind, RunMoment moment, const std::string& sentence) {
-  note(kind, moment, sentence);
+void RunFiles::say(const std::string& kind, RunMoment moment, const std::string& sentence,
+                   const std::vector<servers::ModeAlternative>& alternatives) {
+  note(kind, moment, sentence, alternatives);
   input_.progress->event(sentence);
 }
 

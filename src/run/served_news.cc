@@ -89,7 +89,9 @@ void ServedCoordinator::take_news() {
   for (const servers::ModeReport& report : run_->take_modes()) {
     steps_.set_mode(to_text(report.mode));
     // The reason begins with the mode.
-    say("mode", cat("sync mode ", report.reason.empty() ? steps_.mode() : report.reason));
+    files_.say("mode", moment(),
+               cat("sync mode ", report.reason.empty() ? steps_.mode() : report.reason),
+               report.alternatives);
     changed_ = report;
   }
   note_first_update();

@@ -251,6 +251,14 @@ class Modes(Served):
         run = self.train("--sync.mode=auto", "--job.steps=200", "--optimizer.schedule=constant")
         self.assert_steps(run, 200)
         self.assert_learned(run)
+        # Whether the mode changes depends on the host. If it does, the event says from what.
+        for event in run.events():
+            if event["event"] != "mode":
+                continue
+            progress = [one["progress"] for one in event["alternatives"]]
+            self.assertTrue(1 <= len(progress) <= 8, event)
+            self.assertEqual(progress, sorted(progress, reverse=True))
+            self.assertIn(event["alternatives"][0]["mode"], event["reason"])
 
     def test_a_person_changes_the_mode(self):
         run = self.start_endless()

@@ -56,6 +56,15 @@ SavedReport saved() {
 
 ValidatedReport validated() { return {{1}, 40, 12.5, 4}; }
 
+std::vector<ModeAlternative> alternatives(size_t count) {
+  std::vector<ModeAlternative> all;
+  for (size_t i = 0; i < count; ++i) {
+    all.push_back({grace(), 20.0 + static_cast<double>(i), 1.5, 0.25});
+    all.back().mode.count = static_cast<int32_t>(i);
+  }
+  return all;
+}
+
 // One command of each kind, and some without contents.
 std::vector<HostCommand> all_commands() {
   return {ConnectCommand{},
@@ -82,6 +91,7 @@ std::vector<HostReport> all_reports() {
           MeasuredReport{measured()},
           MeasuredReport{},
           ModeReport{grace(), "it is faster", {12}},
+          ModeReport{grace(), "it is faster", {12}, alternatives(3)},
           StoppedReport{},
           StateReport{{2}, {41}},
           StateReport{{2}, {41}, tally()},
@@ -203,6 +213,21 @@ TEST(HostMessage, NothingIsLeftOutOfWhatIsCommittedSavedAndValidated) {
   EXPECT_EQ(validation.step, validated().step);
   EXPECT_EQ(validation.loss_sum, validated().loss_sum);
   EXPECT_EQ(validation.micros, validated().micros);
+}
+
+// The rest is not sent, and who sends more is refused.
+TEST(HostMessage, AlternativesHaveALimit) {
+  for (const size_t count : {size_t{0}, size_t{3}, kMostAlternatives, kMostAlternatives + 1}) {
+    const auto read = decode_report(encode_report(ModeReport{grace(), "", alternatives(count)}));
+    ASSERT_TRUE(read.ok()) << read.error().message;
+    EXPECT_EQ(std::get<ModeReport>(read.value()).alternatives,
+              alternatives(std::min(count, kMostAlternatives)));
+  }
+  // The count is the last number when there are none.
+  ByteList bytes = encode_report(ModeReport{grace(), ""});
+  bytes[bytes.size() - 4] = std::byte{kMostAlternatives + 1};
+  bytes.resize(bytes.size() + 4096);
+  expect_refused(decode_report(bytes), "expected at most 8 items");
 }
 
 TEST(HostMessage, NothingIsLeftOutOfTheEnd) {

@@ -234,6 +234,26 @@ TEST(ModeChoice, TheLookAheadLeavesASlowReplicaBehind) {
   EXPECT_NE(chosen, "synchronous");
 }
 
+TEST(ModeChoice, TheBestAlternativesAreTold) {
+  SyncChoice choice{mode_of("x:2"), "told so", {}};
+  EXPECT_TRUE(best_alternatives(choice).empty());
+  for (size_t i = 0; i < kMostAlternatives + 3; ++i) {
+    SyncAlternative one;
+    one.mode = mode_of(cat("x:", i + 1));
+    one.measure.gradients_per_second = 40;
+    one.measure.mean_age = 1.5;
+    one.score = 30 - static_cast<double>(i);
+    choice.alternatives.push_back(one);
+  }
+  const std::vector<ModeAlternative> best = best_alternatives(choice);
+  ASSERT_EQ(best.size(), kMostAlternatives);
+  for (size_t i = 0; i < best.size(); ++i) {
+    const ModeAlternative expected{mode_of(cat("x:", i + 1)), 40, 1.5,
+                                   30 - static_cast<double>(i)};
+    EXPECT_EQ(best[i], expected);
+  }
+}
+
 TEST(ModeChoice, WhatCannotBeIsRefused) {
   ScriptedChooser::Script script;
   ModeChoice choice(four_replicas(), std::make_unique<ScriptedChooser>(script));

@@ -127,6 +127,35 @@ TEST(Record, AStepOfARunWithServerShards) {
   std::filesystem::remove_all(folder);
 }
 
+TEST(Record, AnEventMayHaveAlternatives) {
+  char name[] = "/tmp/tenuto-record-XXXXXX";
+  const std::string folder = mkdtemp(name);
+  const Job job;
+  Result<Record> record = Record::open(folder, job);
+  ASSERT_TRUE(record.ok());
+  servers::ModeAlternative best{{}, 20.5, 1.5, 18.25}, other = best;
+  other.mode.kind = SyncKind::Asynchronous;
+  other.progress = 17;
+  ASSERT_TRUE(record.value().event("mode", 2, 7, "because", {best, other}).ok());
+  ASSERT_TRUE(record.value().event("end", 2, 8, "all is done").ok());
+  std::istringstream lines(read_file(folder + "/events.jsonl").value());
+  std::string text;
+  ASSERT_TRUE(std::getline(lines, text));
+  const auto line = nlohmann::json::parse(text);
+  EXPECT_EQ(line["event"], "mode");
+  EXPECT_EQ(line["reason"], "because");
+  ASSERT_EQ(line["alternatives"].size(), 2u);
+  EXPECT_EQ(line["alternatives"][0]["mode"], "synchronous");
+  EXPECT_EQ(line["alternatives"][0]["gradients_per_second"], 20.5);
+  EXPECT_EQ(line["alternatives"][0]["age"], 1.5);
+  EXPECT_EQ(line["alternatives"][0]["progress"], 18.25);
+  EXPECT_EQ(line["alternatives"][1]["mode"], "asynchronous");
+  EXPECT_EQ(line["alternatives"][1]["progress"], 17);
+  ASSERT_TRUE(std::getline(lines, text));
+  EXPECT_FALSE(nlohmann::json::parse(text).contains("alternatives"));
+  std::filesystem::remove_all(folder);
+}
+
 TEST(Record, FiguresContinueFromTheMetrics) {
   char name[] = "/tmp/tenuto-record-XXXXXX";
   const std::string folder = mkdtemp(name);
