@@ -21,7 +21,7 @@ namespace tenuto::servers {
 // What a choice of modes needs to know of the run.
 struct ModeChoiceSettings {
   int32_t replicas = 1;
-  Duration apply{};            // of one update
+  Duration apply{};            // of one update, until it is measured
   Duration compute{};          // of an iteration of a replica that has not been heard of
   int64_t micros = 1;          // of a replica's iteration
   double kappa = kPlainKappa;  // what age costs; more while the loss rises (sync/loss_watch.h)
@@ -43,6 +43,9 @@ class ModeChoice {
   // Errors: Invalid/Call  a replica that the run does not have; a time below 0; a share that is not
   //         above 0
   Status add(const MeasuredIteration& iteration);
+
+  // An update lasts so long, as it was measured last.
+  void set_apply(Duration apply) { settings_.apply = apply; }
 
   // From now on the run shall have this mode. One that is not formed yet waits until each replica
   // has ended an iteration, but not for long. None = the chooser decides again, and without one the

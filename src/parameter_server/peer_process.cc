@@ -11,18 +11,25 @@ namespace tenuto::servers {
 
 namespace {
 
-// Writes down each update that the store takes.
+// Writes down each update that the store takes, and measures how long that lasts.
 class WrittenStore : public ParameterStore {
  public:
   WrittenStore(PeerId keeper, std::unique_ptr<ParameterStore> store,
+               std::shared_ptr<ApplyTimes> times,
                std::function<void(const std::string&)> write_down)
-      : keeper_(keeper), store_(std::move(store)), write_down_(std::move(write_down)) {}
+      : keeper_(keeper),
+        store_(std::move(store)),
+        times_(std::move(times)),
+        write_down_(std::move(write_down)) {}
 
   void apply(const DecidedUpdate& update, std::span<const Payload> gradients) override {
+    const Duration begun = monotonic_clock().now();
     store_->apply(update, gradients);
+    const Duration ended = monotonic_clock().now();
+    times_->add(update.update.version, ended - begun);
     if (!write_down_) return;
-    write_down_(to_text(AppliedLine{keeper_, update.update.version, update.update.number,
-                                    monotonic_clock().now(), update.works}));
+    write_down_(to_text(AppliedLine{keeper_, update.update.version, update.update.number, ended,
+                                    update.works}));
   }
   Payload parameters() const override { return store_->parameters(); }
   Payload save() const override { return store_->save(); }
@@ -31,6 +38,7 @@ class WrittenStore : public ParameterStore {
  private:
   PeerId keeper_;
   std::unique_ptr<ParameterStore> store_;
+  std::shared_ptr<ApplyTimes> times_;
   std::function<void(const std::string&)> write_down_;
 };
 
@@ -112,8 +120,8 @@ Status PeerProcess::make_keeper(PeerId peer, const ElementRange& range, bool is_
   start.is_filled = is_filled;
   start.version = settings_.decider.record.version;
   start.tally = tally_of(settings_.decider.record);
-  auto store =
-      std::make_unique<WrittenStore>(peer, settings_.make_store(range), settings_.write_down);
+  auto store = std::make_unique<WrittenStore>(peer, settings_.make_store(range), apply_times_,
+                                              settings_.write_down);
   keepers_.emplace(peer, ServerShard(start, std::move(store)));
   return ok();
 }

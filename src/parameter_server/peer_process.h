@@ -15,6 +15,7 @@
 #include <string>
 #include <vector>
 
+#include "parameter_server/apply_times.h"
 #include "parameter_server/commit_tally.h"
 #include "parameter_server/peer_net.h"
 #include "parameter_server/roster.h"
@@ -95,6 +96,9 @@ class PeerProcess {
   // What the decider that lives here has committed, if it is more than at the last call.
   std::optional<CommittedReport> take_committed() { return tally_.take(); }
 
+  // How long the keepers that live here take to apply an update; none = nothing was measured yet.
+  std::optional<Duration> apply_time() const { return apply_times_->mean(); }
+
   // The decider that lives here; nullptr = none does.
   const Decider* decider() const { return decider_.get(); }
   // The parts of replicas that live here.
@@ -121,6 +125,8 @@ class PeerProcess {
   PlacedMembers placed_;
   std::set<WorkerId> opened_, dropped_;
   std::vector<WorkerId> lost_;
+  // The stores of the keepers measure it.
+  std::shared_ptr<ApplyTimes> apply_times_ = std::make_shared<ApplyTimes>();
   std::map<PeerId, ServerShard> keepers_;
   std::vector<Saved> left_;  // by keepers that have ended
   std::map<PeerId, ReplicaPart> parts_;

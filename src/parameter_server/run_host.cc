@@ -204,6 +204,7 @@ class HostLoop {
   Status choose() {
     const Decider* decider = process_.decider();
     if (finishes_ || decider == nullptr || !decider->is_ready()) return ok();
+    if (const auto apply = process_.apply_time()) choice_.set_apply(*apply);
     const auto choice = choice_.next(decider->record().mode, monotonic_clock().now());
     if (!choice.ok()) return choice.error();
     if (!choice.value()) return ok();

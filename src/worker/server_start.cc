@@ -104,8 +104,8 @@ Result<std::unique_ptr<Chooser>> chooser_of(const Job& job) {
   return learned_chooser(model.value());
 }
 
-// How long an update takes is not measured here: it counts as no time, which is right as long as
-// updates are short beside iterations.
+// Until the first updates are measured they count as no time, which is right as long as updates are
+// short beside iterations.
 servers::ModeChoiceSettings mode_choice_of(const Job& job) {
   servers::ModeChoiceSettings choice;
   choice.replicas = job.parallel.pipelines;

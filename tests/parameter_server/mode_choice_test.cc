@@ -140,6 +140,18 @@ TEST(ModeChoice, AgeCostsTwiceAsMuchWhileTheLossRises) {
   EXPECT_EQ(kappa_at(3), 0.5);
 }
 
+TEST(ModeChoice, TheTimeOfAnUpdateIsTheOneThatWasMeasured) {
+  ScriptedChooser::Script script;
+  ModeChoice choice(four_replicas(), std::make_unique<ScriptedChooser>(script));
+  EXPECT_EQ(next_of(choice, mode_of("x:2"), at(0)), "");
+  EXPECT_EQ(next_of(choice, mode_of("x:2"), at(1)), "synchronous");
+  choice.set_apply(std::chrono::milliseconds(7));
+  EXPECT_EQ(next_of(choice, mode_of("x:2"), at(2)), "synchronous");
+  ASSERT_EQ(script.asked.size(), 2u);
+  EXPECT_EQ(script.asked[0].apply, four_replicas().apply);
+  EXPECT_EQ(script.asked[1].apply, std::chrono::milliseconds(7));
+}
+
 TEST(ModeChoice, AWishTakesTheSameWay) {
   ScriptedChooser::Script script;
   script.answer = mode_of("asynchronous");
