@@ -27,12 +27,23 @@ struct ProcessAddress {
   bool operator==(const ProcessAddress&) const = default;
 };
 
+// What the kernel of a process's host knows of an iteration that was computed there. The kernel is
+// not asked in short iterations: they have what it said last. Zero = not known.
+struct ProcessorTimes {
+  Duration run_delay{};  // of the thread that was ready for longest without a processor
+  Duration cpu{};        // of all threads
+  double pressure = 0;   // share of the time in which tasks of the host waited for one, 0 to 1
+  bool operator==(const ProcessorTimes&) const = default;
+};
+
 // An iteration of a replica that has ended.
 struct MeasuredIteration {
   ReplicaId replica;
   IterationTime time;
   double share = 1;                 // its mass, as a part of a whole iteration's
   std::optional<double> loss = {};  // the mean over its samples; none = nobody has computed it
+  Duration receive = {};            // the part of time.transfer in which its parameters came
+  ProcessorTimes processor = {};
 };
 
 // ---- commands --------------------------------------------------------------------------------
@@ -86,7 +97,8 @@ using HostCommand = std::variant<ConnectCommand, BeginCommand, MembersCommand, I
 
 // The process listens here.
 struct ListeningReport {
-  std::string address;  // at most kFrameText bytes
+  std::string address;    // at most kFrameText bytes
+  std::string host = {};  // the name of its host, in the same way; empty = not known
 };
 // It is connected to all that it was told of.
 struct ConnectedReport {};
@@ -122,11 +134,13 @@ struct StoppedReport {};
 struct StateReport {
   PeerId keeper;
   Version version;
-  std::optional<Tally> tally = {};  // to this version; none = it waits for its range, and has none
+  bool is_filled = true;  // it has its range
+  Tally tally = {};       // to this version, if it is filled
 };
 // Everything is written down.
 struct FinishedReport {
-  std::optional<Balance> decided = {};  // by the decider that lives here; none = none does
+  bool has_decider = false;  // lives here
+  Balance decided = {};      // of it
 };
 // The connection to this process is lost.
 struct LostReport {
@@ -162,8 +176,9 @@ struct SavedReport {
   Version version;
   Mass mass;  // that was applied to this version
   std::vector<SavedFile> files;
-  Tally tally = {};                     // of the keeper, to this version
-  std::optional<Balance> decided = {};  // by the record of this version; none = it has not got it
+  Tally tally = {};         // of the keeper, to this version
+  bool has_record = false;  // the one of this version is in the files
+  Balance decided = {};     // of that record
 };
 // A replica has computed its share of the held-out loss: with the first parameters that it had at
 // or above the mass of so many steps.

@@ -136,7 +136,8 @@ void members(Form& form, T& time) {
 
 template <class Form, Is<MeasuredIteration> T>
 void members(Form& form, T& iteration) {
-  form(iteration.replica, iteration.time, iteration.share, iteration.loss);
+  form(iteration.replica, iteration.time, iteration.share, iteration.loss, iteration.receive,
+       iteration.processor);
 }
 
 template <class Form, Is<ProcessAddress> T>
@@ -191,7 +192,7 @@ void members(Form& form, T& report) {
 
 template <class Form, Is<ListeningReport> T>
 void members(Form& form, T& report) {
-  form(report.address);
+  form(report.address, report.host);
 }
 
 template <class Form, Is<PlacedReport> T>
@@ -211,12 +212,12 @@ void members(Form& form, T& report) {
 
 template <class Form, Is<StateReport> T>
 void members(Form& form, T& report) {
-  form(report.keeper, report.version, report.tally);
+  form(report.keeper, report.version, report.is_filled, report.tally);
 }
 
 template <class Form, Is<FinishedReport> T>
 void members(Form& form, T& report) {
-  form(report.decided);
+  form(report.has_decider, report.decided);
 }
 
 template <class Form, Is<LostReport> T>
@@ -247,7 +248,8 @@ void members(Form& form, T& file) {
 
 template <class Form, Is<SavedReport> T>
 void members(Form& form, T& report) {
-  form(report.range, report.version, report.mass, report.files, report.tally, report.decided);
+  form(report.range, report.version, report.mass, report.files, report.tally, report.has_record,
+       report.decided);
 }
 
 // ---- to bytes ----------------------------------------------------------------------------------

@@ -66,6 +66,11 @@ void members(Form& form, T& one) {
   form(one.mode, one.gradients_per_second, one.age, one.progress);
 }
 
+template <class Form, Is<ProcessorTimes> T>
+void members(Form& form, T& times) {
+  form(times.run_delay, times.cpu, times.pressure);
+}
+
 template <class Form, Is<Tally> T>
 void members(Form& form, T& tally) {
   form(tally.updates, tally.applied, tally.digest);

@@ -28,8 +28,7 @@ std::vector<ModeAlternative> best_alternatives(const SyncChoice& choice) {
   std::vector<ModeAlternative> best;
   for (const SyncAlternative& one : choice.alternatives) {
     if (best.size() == kMostAlternatives) break;
-    best.push_back(
-        {one.mode, one.measure.gradients_per_second, one.measure.mean_age, one.score});
+    best.push_back({one.mode, one.measure.gradients_per_second, one.measure.mean_age, one.score});
   }
   return best;
 }

@@ -28,8 +28,8 @@ class WrittenStore : public ParameterStore {
     const Duration ended = monotonic_clock().now();
     times_->add(update.update.version, ended - begun);
     if (!write_down_) return;
-    write_down_(to_text(AppliedLine{keeper_, update.update.version, update.update.number, ended,
-                                    update.works}));
+    write_down_(to_text(
+        AppliedLine{keeper_, update.update.version, update.update.number, ended, update.works}));
   }
   Payload parameters() const override { return store_->parameters(); }
   Payload save() const override { return store_->save(); }

@@ -5,6 +5,7 @@
 #include <variant>
 
 #include "base/clock.h"
+#include "base/host.h"
 #include "base/text.h"
 #include "parameter_server/account.h"
 #include "parameter_server/connect.h"
@@ -144,8 +145,9 @@ class HostLoop {
         due_ = trainer.due();
         return ok();
       }
-      const MeasuredIteration iteration{settings_.process.replica, computed->time, computed->share,
-                                        computed->loss};
+      MeasuredIteration iteration{settings_.process.replica, computed->time, computed->share,
+                                  computed->loss};
+      iteration.processor = computed->processor;
       if (const Status fault = measure(iteration, computed->transfer_is_given); !fault.ok()) {
         return fault;
       }
@@ -164,7 +166,7 @@ class HostLoop {
       if (const Status fault = end_leaving(now); !fault.ok()) return fault;
     }
     leaving_ = Leaving{iteration, now};
-    leaving_->iteration.time.transfer = fetched_;
+    leaving_->iteration.time.transfer = leaving_->iteration.receive = fetched_;
     return ok();
   }
 
@@ -194,6 +196,7 @@ class HostLoop {
       if (!files.ok()) return files.error();
       SavedReport saved{one.range, one.state.version, one.state.mass, std::move(files).value(),
                         one.state.tally};
+      saved.has_record = one.state.record.has_value();
       if (one.state.record) saved.decided = balance_of(*one.state.record);
       if (const Status fault = link_.report(saved); !fault.ok()) return fault;
     }
@@ -229,12 +232,13 @@ class HostLoop {
       if (settings_.save) {
         if (const Status fault = settings_.save(id, keeper); !fault.ok()) return fault;
       }
-      StateReport state{id, keeper.version()};
-      if (keeper.is_filled()) state.tally = keeper.tally();
-      if (const Status fault = link_.report(state); !fault.ok()) return fault;
+      const Status fault =
+          link_.report(StateReport{id, keeper.version(), keeper.is_filled(), keeper.tally()});
+      if (!fault.ok()) return fault;
     }
     is_finished_ = true;
     FinishedReport finished;
+    finished.has_decider = decider != nullptr;
     if (decider != nullptr) finished.decided = balance_of(decider->record());
     return link_.report(finished);
   }
@@ -261,7 +265,7 @@ class HostLoop {
 
 // Connects to those that were started before.
 Status open(Transport& transport, Mailbox& mailbox, HostLink& link, WorkerId self) {
-  const Status told = link.report(ListeningReport{transport.address().text});
+  const Status told = link.report(ListeningReport{transport.address().text, host_name()});
   if (!told.ok()) return told;
   const auto first = link.next(kFirstCommand);
   if (!first.ok()) return first.error();

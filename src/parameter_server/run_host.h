@@ -45,6 +45,7 @@ struct ComputedIteration {
   // has its work until its parameters are here, and from its offer until the gradient has left. The
   // iteration is reported then.
   bool transfer_is_given = true;
+  ProcessorTimes processor = {};  // MeasuredIteration::processor
 };
 
 // Computes the gradients of the parts that live in a process, one work at a time.

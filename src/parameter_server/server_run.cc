@@ -162,6 +162,7 @@ Status ServerRun::handle(WorkerId from, const HostReport& report) {
 }
 
 Status ServerRun::take(HostedProcess& from, const ListeningReport& report) {
+  from.host = report.host;
   connections_.set_address(from.process.number, report.address);
   connect_those_that_can();
   return ok();
@@ -200,14 +201,14 @@ Status ServerRun::take(HostedProcess& from, const StoppedReport&) {
 
 Status ServerRun::take(HostedProcess&, const StateReport& report) {
   states_[report.keeper] = report.version;
-  if (report.tally) tallies_[report.keeper] = *report.tally;
+  if (report.is_filled) tallies_[report.keeper] = report.tally;
   return ok();
 }
 
 Status ServerRun::take(HostedProcess& from, const FinishedReport& report) {
   from.has_finished = true;
   // A decider that is lost after it has finished may have a successor.
-  if (report.decided) decided_ = report.decided;
+  if (report.has_decider) decided_ = report.decided;
   go_on_ending();
   return ok();
 }

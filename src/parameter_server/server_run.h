@@ -15,6 +15,7 @@
 #include <cstdint>
 #include <map>
 #include <optional>
+#include <string>
 #include <vector>
 
 #include "base/result.h"
@@ -34,6 +35,7 @@ struct HostedProcess {
   bool has_stopped = false, has_finished = false;
   int64_t placed = 0;      // the newest epoch that it has placed; 0 = none
   int64_t iterations = 0;  // that it has measured: of a replica's parts only one measures
+  std::string host = {};   // the name of its host, as it says; empty = not known
   // It counts as one that answers.
   bool lives() const { return !is_given_up && !has_ended; }
 };

@@ -136,14 +136,15 @@ Status Record::step(const ServedStep& step) {
 }
 
 Status Record::event(const std::string& kind, int64_t epoch, int64_t step,
-                     const std::string& sentence,
-                     const std::vector<servers::ModeAlternative>& alternatives) {
+                     const std::string& sentence, const EventDetails& details) {
   Json line = {{"time", wall_seconds()},
                {"event", kind},
                {"epoch", epoch},
                {"step", step},
                {"reason", sentence}};
-  for (const servers::ModeAlternative& one : alternatives) {
+  if (!details.cause.empty()) line["cause"] = details.cause;
+  if (!details.host.empty()) line["host"] = details.host;
+  for (const servers::ModeAlternative& one : details.alternatives) {
     line["alternatives"].push_back({{"mode", to_text(one.mode)},
                                     {"gradients_per_second", one.gradients_per_second},
                                     {"age", one.age},

@@ -27,6 +27,14 @@ int64_t tokens_of_step(const Job& job);
 // Errors: Invalid/Call  the metrics cannot be read
 Result<Figures> read_figures(const std::string& directory, int64_t first_step);
 
+// What some events have beside their sentence.
+struct EventDetails {
+  // What a mode was chosen from, best first.
+  std::vector<servers::ModeAlternative> alternatives = {};
+  // Of a straggler: why it is late (to_text of a StragglerCause), and on which host. Empty = none.
+  std::string cause = {}, host = {};
+};
+
 // The open files of one run.
 class Record {
  public:
@@ -36,10 +44,9 @@ class Record {
   Status step(const StepRecord& step);
   // The same of a run with server shards, which has no traces.
   Status step(const ServedStep& step);
-  // One line of events: `kind` and a sentence, and what the decision in it was made from, best
-  // first.
+  // One line of events: `kind`, a sentence, and those details that there are.
   Status event(const std::string& kind, int64_t epoch, int64_t step, const std::string& sentence,
-               const std::vector<servers::ModeAlternative>& alternatives = {});
+               const EventDetails& details = {});
 
  private:
   Record() = default;

@@ -32,8 +32,8 @@ namespace fs = std::filesystem;
 
 // The files that a run writes and that the next run of its name removes. The lock is not one of
 // them; nor is coordinator.json, which the new run has already written by then.
-constexpr std::array<std::string_view, 4> kFiles = {"config.toml", "metrics.jsonl", "events.jsonl",
-                                                    "steps.svg"};
+constexpr std::array<std::string_view, 5> kFiles = {"config.toml", "metrics.jsonl", "events.jsonl",
+                                                    "iterations.txt", "steps.svg"};
 constexpr std::array<std::string_view, 3> kPrefixes = {"plan-", "trace-", "checkpoint-"};
 // The second line of the lock, once the run has begun.
 constexpr std::string_view kBegun = "begun\n";

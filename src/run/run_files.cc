@@ -47,17 +47,17 @@ void RunFiles::write(const Event& event) {
     return;
   }
   (void)record_->event(event.kind, event.moment.epoch, event.moment.step, event.sentence,
-                       event.alternatives);
+                       event.details);
 }
 
 void RunFiles::note(const std::string& kind, RunMoment moment, const std::string& sentence,
-                    const std::vector<servers::ModeAlternative>& alternatives) {
-  write({kind, moment, sentence, alternatives});
+                    const EventDetails& details) {
+  write({kind, moment, sentence, details});
 }
 
 void RunFiles::say(const std::string& kind, RunMoment moment, const std::string& sentence,
-                   const std::vector<servers::ModeAlternative>& alternatives) {
-  note(kind, moment, sentence, alternatives);
+                   const EventDetails& details) {
+  note(kind, moment, sentence, details);
   input_.progress->event(sentence);
 }
 

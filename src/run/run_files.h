@@ -10,7 +10,6 @@
 
 #include "base/result.h"
 #include "ir/plan.h"
-#include "parameter_server/host_message.h"
 #include "run/checkpoint.h"
 #include "run/record.h"
 #include "run/run_input.h"
@@ -43,10 +42,10 @@ class RunFiles {
   // Writes an event. One that cannot be written does not end the run; on a full disk the metrics
   // will.
   void note(const std::string& kind, RunMoment moment, const std::string& sentence,
-            const std::vector<servers::ModeAlternative>& alternatives = {});
-  // Writes an event, and shows it to the user, but not the `alternatives`.
+            const EventDetails& details = {});
+  // Writes an event, and shows its sentence to the user.
   void say(const std::string& kind, RunMoment moment, const std::string& sentence,
-           const std::vector<servers::ModeAlternative>& alternatives = {});
+           const EventDetails& details = {});
   // Writes plan-NAME.json.
   //
   // Errors: those of write_file
@@ -67,7 +66,7 @@ class RunFiles {
     std::string kind;
     RunMoment moment;
     std::string sentence;
-    std::vector<servers::ModeAlternative> alternatives = {};
+    EventDetails details = {};
   };
   void write(const Event& event);
   Status set_later_checkpoints_aside(RunMoment moment);

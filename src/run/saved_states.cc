@@ -47,7 +47,7 @@ std::optional<SavedVersion> SavedStates::add(const servers::SavedReport& report)
   }
   // A range that was written by two keepers has the tallies of both.
   saving.tallies.push_back({keeper_of(report.range), report.version, report.tally});
-  if (report.decided) saving.decided = report.decided;
+  if (report.has_record) saving.decided = report.decided;
   const int64_t step = report.mass.micros / step_.micros;
   const bool is_whole = saving.record && saving.ranges.size() == ranges_.size();
   if (!is_whole || is_overwritten(report.version, step)) return std::nullopt;

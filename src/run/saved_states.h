@@ -23,8 +23,8 @@ namespace tenuto {
 struct SavedVersion {
   Version version;
   Mass mass;
-  int64_t step = 0;                       // that its folder is named by
-  std::vector<servers::SavedFile> files;  // of the ranges, in their order; then the record
+  int64_t step = 0;                              // that its folder is named by
+  std::vector<servers::SavedFile> files;         // of the ranges, in their order; then the record
   std::vector<servers::KeptTally> tallies = {};  // of all keepers that have written a range of it
   std::optional<servers::Balance> decided = {};  // by its record
 };

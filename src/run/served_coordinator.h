@@ -17,6 +17,8 @@
 #include "control/server.h"
 #include "parameter_server/server_run.h"
 #include "run/coordinator_process.h"
+#include "run/iteration_file.h"
+#include "run/iteration_rounds.h"
 #include "run/request.h"
 #include "run/restarts.h"
 #include "run/run_files.h"
@@ -24,6 +26,7 @@
 #include "run/served_processes.h"
 #include "run/served_steps.h"
 #include "run/status.h"
+#include "run/straggler_watch.h"
 
 namespace tenuto {
 
@@ -45,7 +48,9 @@ class ServedCoordinator {
         files_(input),
         restarts_(input.job->resilience.restarts),
         places_(*input.job),
-        steps_(*input.job, {input.first_mass}) {}
+        steps_(*input.job, {input.first_mass}),
+        rounds_(input.job->parallel.pipelines),
+        stragglers_(input.job->parallel.pipelines) {}
 
   // Begins to listen, and lets the launcher start the processes.
   //
@@ -63,6 +68,8 @@ class ServedCoordinator {
   void hear_said(ServedPlace& place, const servers::HostReport& report);
   void take_news();
   void note_first_update();
+  void take_iteration(const servers::MeasuredIteration& iteration);
+  std::string host_of(ReplicaId replica) const;
   void suspect(const ServedPlace& from, WorkerId process);
   void fail(ServedPlace& place, const std::string& why, Code code);
   void lose(ServedPlace& place, const Fate& fate);
@@ -114,6 +121,9 @@ class ServedCoordinator {
   std::optional<servers::ServerRun> run_;  // none: not all processes have come yet
   bool has_begun_ = false;
   ServedSteps steps_;
+  IterationRounds rounds_;
+  std::optional<IterationFile> iterations_;  // none: the run has not begun
+  StragglerWatch stragglers_;
   Version committed_;                  // of the newest report that steps_ has
   std::optional<SavedStates> states_;  // as run_
   int64_t saved_ = -1;                 // step of the newest checkpoint

@@ -77,7 +77,9 @@ void ServedCoordinator::hear_said(ServedPlace& place, const servers::HostReport&
 
 // Hands on what the host of the run has made of the reports.
 void ServedCoordinator::take_news() {
-  for (const servers::MeasuredIteration& iteration : run_->take_measured()) steps_.add(iteration);
+  for (const servers::MeasuredIteration& iteration : run_->take_measured()) {
+    take_iteration(iteration);
+  }
   for (const std::string& sentence : steps_.take_rises()) say("learning-rate", sentence);
   if (run_->committed().version > committed_) {
     committed_ = run_->committed().version;
@@ -91,7 +93,7 @@ void ServedCoordinator::take_news() {
     // The reason begins with the mode.
     files_.say("mode", moment(),
                cat("sync mode ", report.reason.empty() ? steps_.mode() : report.reason),
-               report.alternatives);
+               {.alternatives = report.alternatives, .cause = "", .host = ""});
     changed_ = report;
   }
   note_first_update();
@@ -106,6 +108,34 @@ void ServedCoordinator::note_first_update() {
   if (!changed_ || committed_ <= changed_->version) return;
   note("update", cat("the first update in sync mode ", to_text(changed_->mode), " is committed"));
   changed_.reset();
+}
+
+// Counts an iteration, writes it down with those of the other replicas, and says who straggles.
+void ServedCoordinator::take_iteration(const servers::MeasuredIteration& iteration) {
+  steps_.add(iteration);
+  const IterationSample sample = sample_of(iteration);
+  const auto news = stragglers_.add(iteration.replica, sample, monotonic_clock().now());
+  if (news) {
+    const std::string cause = news->straggles ? to_text(news->cause) : std::string();
+    files_.note("straggler", moment(), news->sentence,
+                {.alternatives = {}, .cause = cause, .host = host_of(news->replica)});
+  }
+  if (!iterations_) return;
+  rounds_.add(iteration.replica, sample);
+  while (const auto round = rounds_.take()) {
+    const Status written = iterations_->write(*round);
+    if (!written.ok()) return stop(1, written.error().message);
+  }
+}
+
+// Where the part of the replica lives that measures its iterations; empty = that is not known.
+std::string ServedCoordinator::host_of(ReplicaId replica) const {
+  const servers::PlacedMembers& placed = run_->newest();
+  const auto index = static_cast<size_t>(replica.value);
+  const std::vector<std::vector<servers::PeerId>>& replicas = placed.members.replicas;
+  if (index >= replicas.size() || replicas[index].empty()) return {};
+  const WorkerId process = placed.places.at(replicas[index].back());
+  return run_->processes()[static_cast<size_t>(process.value)].host;
 }
 
 // Two processes without a connection cannot go on together. If no end of a process explains it, the

@@ -83,7 +83,9 @@ void ServedCoordinator::advance() {
   expel_the_silent(now);
   if (ending_) return;
   if (!has_begun_) return gather(now);
-  steps_.set_replicas(replicas());
+  const std::set<ReplicaId> present = replicas();
+  steps_.set_replicas(present);
+  stragglers_.set_replicas(present);
   // Replicas that have stopped would validate no more.
   if (steps_.done() >= job_.steps && !steps_.waits_for_validation(now)) stop(0, "");
   if (stopping_) return finish_stopping(now);
@@ -140,6 +142,10 @@ void ServedCoordinator::host(ServedPlace& place) {
 void ServedCoordinator::begin(Duration now) {
   const Status opened = files_.begin(cat(input_.rules.epoch), *input_.plan, moment());
   if (!opened.ok()) return end(1, opened.error().message);
+  auto iterations =
+      IterationFile::open(input_.directory->path() + "/iterations.txt", job_.parallel.pipelines);
+  if (!iterations.ok()) return end(1, iterations.error().message);
+  iterations_ = std::move(iterations).value();
   const Status begun = run_->begin(now);
   if (!begun.ok()) return end(1, begun.error().message);
   has_begun_ = true;
@@ -174,8 +180,8 @@ Status ServedCoordinator::write_steps(Duration time, int64_t limit) {
 void ServedCoordinator::store(const SavedVersion& saved) {
   const Status right = servers::check_tallies(saved.tallies, saved.decided);
   if (!right.ok()) {
-    return end(1, cat("the checkpoint of step ", saved.step,
-                      " is not finished: ", right.error().message));
+    return end(
+        1, cat("the checkpoint of step ", saved.step, " is not finished: ", right.error().message));
   }
   const std::string found = servers::audit_text(*saved.decided, saved.tallies.size());
   Manifest manifest{.step = saved.step,

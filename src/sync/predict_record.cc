@@ -87,14 +87,20 @@ Duration whole_time(const IterationSample& sample) {
   return time.compute + time.transfer;
 }
 
+std::string recording_header(std::string_view name, size_t replicas) {
+  return cat("samples ", name, " replicas ", replicas);
+}
+
+std::string sample_line(size_t replica, const IterationSample& of) {
+  return cat(replica, " ", of.compute.count(), " ", of.send.count(), " ", of.receive.count(), " ",
+             of.run_delay.count(), " ", of.cpu.count(), " ", of.pressure, " ", of.share);
+}
+
 std::string to_text(const Recording& recording) {
-  std::string text = cat("samples ", recording.name, " replicas ", recording.replicas.size(), "\n");
+  std::string text = recording_header(recording.name, recording.replicas.size()) + "\n";
   for (size_t i = 0; i < recording.replicas.front().size(); ++i) {
     for (size_t replica = 0; replica < recording.replicas.size(); ++replica) {
-      const IterationSample& of = recording.replicas[replica][i];
-      text +=
-          cat(replica, " ", of.compute.count(), " ", of.send.count(), " ", of.receive.count(), " ",
-              of.run_delay.count(), " ", of.cpu.count(), " ", of.pressure, " ", of.share, "\n");
+      text += sample_line(replica, recording.replicas[replica][i]) + "\n";
     }
   }
   return text;

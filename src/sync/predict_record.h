@@ -2,6 +2,7 @@
 // waiting for others, and recordings of many of them as text.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <string>
 #include <string_view>
@@ -51,6 +52,10 @@ struct Recording {
 //     samples NAME replicas W
 //     REPLICA COMPUTE SEND RECEIVE RUN_DELAY CPU PRESSURE SHARE
 std::string to_text(const Recording& recording);
+
+// The first line of that text, and the line of a sample, both without the end of the line.
+std::string recording_header(std::string_view name, size_t replicas);
+std::string sample_line(size_t replica, const IterationSample& sample);
 
 // Reads the text back: the same recording. Blank lines and lines that begin with # are skipped.
 //

@@ -56,6 +56,7 @@ BackgroundTrainer::BackgroundTrainer(BackgroundTrainerSettings settings)
         "a trainer needs all its functions");
   CHECK(!settings_.validate || settings_.last_validation, "validations are at certain steps");
   CHECK(settings_.iteration > Mass{}, "an iteration with micro-batches");
+  if (settings_.look) watch_.emplace(settings_.look);
   thread_ = std::thread([this] { serve(); });
 }
 
@@ -198,13 +199,20 @@ Result<PartGradient> BackgroundTrainer::gradient_of(const Task& task) const {
   return change;
 }
 
-Result<servers::ComputedIteration> BackgroundTrainer::compute(const Task& task) const {
+Result<servers::ComputedIteration> BackgroundTrainer::compute(const Task& task) {
   const Duration begun = settings_.clock->now();
+  if (watch_) watch_->begin(begun);
   const auto gradient = gradient_of(task);
   if (!gradient.ok()) return gradient.error();
   servers::ComputedIteration made;
   made.gradients = cut_like(task.parameters, gradient.value().sum);
-  made.time.compute = settings_.clock->now() - begun;
+  const Duration ended = settings_.clock->now();
+  made.time.compute = ended - begun;
+  if (watch_) {
+    const std::optional<ProcessorSample> sample = watch_->end(ended);
+    if (sample) processor_ = {sample->run_delay, sample->cpu, sample->pressure};
+  }
+  made.processor = processor_;
   made.share = share_of(task.work.offer.mass, settings_.iteration);
   made.loss = gradient.value().loss;
   made.transfer_is_given = false;

@@ -22,11 +22,13 @@
 #include <vector>
 
 #include "base/clock.h"
+#include "base/processor_use.h"
 #include "base/result.h"
 #include "ir/mass.h"
 #include "parameter_server/run_host.h"
 #include "worker/local_steps.h"
 #include "worker/part_compute.h"
+#include "worker/processor_watch.h"
 
 namespace tenuto {
 
@@ -55,6 +57,9 @@ struct BackgroundTrainerSettings {
   std::function<void()> wake_host;
   // The trainer cannot go on. Called once at most, from advance().
   std::function<void(const Error& why)> fail;
+  // What the kernel has counted of this process until now (base/processor_use.h). Called in the
+  // trainer's thread. Empty = nobody asks the kernel.
+  std::function<ProcessorUse()> look = {};
   Mass iteration;  // of the replica; 1 or more
   const Clock* clock = &monotonic_clock();
 };
@@ -91,7 +96,7 @@ class BackgroundTrainer : public servers::PartTrainer {
   std::shared_ptr<Task> next_task();
   bool validate(const Task& task);
   Result<PartGradient> gradient_of(const Task& task) const;
-  Result<servers::ComputedIteration> compute(const Task& task) const;
+  Result<servers::ComputedIteration> compute(const Task& task);
   bool put_down(const std::shared_ptr<Task>& task, Result<servers::ComputedIteration> computed);
   void stop_task();
   std::optional<servers::ComputedIteration> take_computed();
@@ -99,6 +104,8 @@ class BackgroundTrainer : public servers::PartTrainer {
   const BackgroundTrainerSettings settings_;
   std::atomic<bool> is_ending_ = false;  // stops a validation
   int64_t validated_step_ = 0;           // of the newest validation; the thread's own
+  std::optional<ProcessorWatch> watch_;  // none: nobody asks the kernel; the thread's own
+  servers::ProcessorTimes processor_;    // as of the last answer; the thread's own
   std::mutex mutex_;                     // guards what follows; nothing is locked under it
   std::condition_variable changed_;
   std::shared_ptr<Task> task_;                          // the newest

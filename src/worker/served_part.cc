@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "base/clock.h"
+#include "base/processor_use.h"
 #include "base/text.h"
 #include "parameter_server/job_store.h"
 #include "runtime/given_parameters.h"
@@ -99,6 +100,7 @@ Status ServedPart::start_trainer() {
   training.wake_compute = [this] { mailbox_.post(Done{}); };
   training.wake_host = settings_.wake_host;
   training.fail = [this](const Error& why) { take_failure(why); };
+  training.look = [] { return processor_use(); };
   training.iteration = {settings_.job.parallel.micros};
   trainer_.emplace(std::move(training));
   return ok();

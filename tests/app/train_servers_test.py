@@ -149,7 +149,20 @@ class Modes(Served):
         self.assertEqual((kinds.count("start"), kinds[-1]), (1, "end"))
         self.assertIn("checkpoint", kinds)
         self.assert_checkpoint(run, ranges=SERVERS)
+        self.assert_recording(run)
         self.assertFalse(list(run.folder.glob("*.tmp")))
+
+    def assert_recording(self, run):
+        """The iterations are a recording, with as many samples of each replica."""
+        first, *lines = (run.folder / "iterations.txt").read_text().splitlines()
+        self.assertEqual(first, f"samples run replicas {REPLICAS}")
+        samples = [line.split() for line in lines]
+        self.assertGreaterEqual(len(samples), 20 * REPLICAS)
+        for number, sample in enumerate(samples):
+            self.assertEqual(len(sample), 8, sample)
+            self.assertEqual(int(sample[0]), number % REPLICAS)
+            self.assertGreater(int(sample[1]), 0)
+            self.assertEqual(float(sample[7]), 1)
 
     def assert_checkpoint(self, run, ranges):
         """The newest checkpoint is of the end, and the states in it are those of all elements."""

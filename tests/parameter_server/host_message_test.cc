@@ -32,7 +32,11 @@ PlacedMembers two_servers() {
 }
 
 MeasuredIteration measured() {
-  return {{2}, {std::chrono::milliseconds(30), std::chrono::milliseconds(7)}, 0.75, 2.5};
+  MeasuredIteration one{{2}, {std::chrono::milliseconds(30), std::chrono::milliseconds(7)}, 0.75};
+  one.loss = 2.5;
+  one.receive = std::chrono::milliseconds(3);
+  one.processor = {std::chrono::milliseconds(4), std::chrono::milliseconds(50), 0.25};
+  return one;
 }
 
 SyncMode grace() {
@@ -50,8 +54,8 @@ Balance balance() { return {{41}, tally(), {172}, {3}, {8}, {1}}; }
 CommittedReport committed() { return {{41}, {160}, {3}, 1.25, 17, grace(), 5}; }
 
 SavedReport saved() {
-  return {{{0}, 16, 32}, {41}, {160}, {{"stage-0-range-16-32.state", 4096, "abc"}, {}},
-          tally(),       balance()};
+  return {{{0}, 16, 32}, {41}, {160},    {{"stage-0-range-16-32.state", 4096, "abc"}, {}},
+          tally(),       true, balance()};
 }
 
 ValidatedReport validated() { return {{1}, 40, 12.5, 4}; }
@@ -94,9 +98,9 @@ std::vector<HostReport> all_reports() {
           ModeReport{grace(), "it is faster", {12}, alternatives(3)},
           StoppedReport{},
           StateReport{{2}, {41}},
-          StateReport{{2}, {41}, tally()},
+          StateReport{{2}, {41}, false, tally()},
           FinishedReport{},
-          FinishedReport{balance()},
+          FinishedReport{true, balance()},
           LostReport{{1}},
           FailedReport{"the disk is full"},
           committed(),
@@ -173,6 +177,12 @@ TEST(HostMessage, NothingIsLeftOut) {
   EXPECT_EQ(iteration.time.transfer, measured().time.transfer);
   EXPECT_EQ(iteration.share, measured().share);
   EXPECT_EQ(iteration.loss, measured().loss);
+  EXPECT_EQ(iteration.receive, measured().receive);
+  EXPECT_EQ(iteration.processor, measured().processor);
+  const auto listening = decode_report(encode_report(ListeningReport{"one:1", "first"}));
+  ASSERT_TRUE(listening.ok());
+  EXPECT_EQ(std::get<ListeningReport>(listening.value()).address, "one:1");
+  EXPECT_EQ(std::get<ListeningReport>(listening.value()).host, "first");
   const auto mode = decode_command(encode_command(ModeCommand{grace()}));
   ASSERT_TRUE(mode.ok());
   EXPECT_EQ(std::get<ModeCommand>(mode.value()).mode, grace());
@@ -205,6 +215,7 @@ TEST(HostMessage, NothingIsLeftOutOfWhatIsCommittedSavedAndValidated) {
   EXPECT_EQ(state.mass, saved().mass);
   EXPECT_EQ(state.files, saved().files);
   EXPECT_EQ(state.tally, tally());
+  EXPECT_TRUE(state.has_record);
   EXPECT_EQ(state.decided, balance());
   const auto third = decode_report(encode_report(validated()));
   ASSERT_TRUE(third.ok());
@@ -231,14 +242,16 @@ TEST(HostMessage, AlternativesHaveALimit) {
 }
 
 TEST(HostMessage, NothingIsLeftOutOfTheEnd) {
-  const auto read = decode_report(encode_report(StateReport{{2}, {41}, tally()}));
+  const auto read = decode_report(encode_report(StateReport{{2}, {41}, false, tally()}));
   ASSERT_TRUE(read.ok()) << read.error().message;
   const auto& state = std::get<StateReport>(read.value());
   EXPECT_EQ(state.keeper, PeerId{2});
   EXPECT_EQ(state.version, Version{41});
+  EXPECT_FALSE(state.is_filled);
   EXPECT_EQ(state.tally, tally());
-  const auto again = decode_report(encode_report(FinishedReport{balance()}));
+  const auto again = decode_report(encode_report(FinishedReport{true, balance()}));
   ASSERT_TRUE(again.ok()) << again.error().message;
+  EXPECT_TRUE(std::get<FinishedReport>(again.value()).has_decider);
   EXPECT_EQ(std::get<FinishedReport>(again.value()).decided, balance());
 }
 
@@ -272,10 +285,10 @@ TEST(HostMessage, RefusalsSayWhatWasExpected) {
   expect_refused(decode_command(ByteList{std::byte{11}}),
                  "expected a kind of message from 0 to 10");
   expect_refused(decode_report(ByteList{std::byte{14}}), "expected a kind of message from 0 to 13");
-  // The length of the address stands behind the kind.
+  // The length of the address stands behind the kind, and behind it that of the host's name.
   ByteList listening = encode_report(ListeningReport{"host:1"});
-  listening[1] = std::byte{7};
-  expect_refused(decode_report(listening), "expected a text of at most 6 bytes at byte 1");
+  listening[1] = std::byte{9};
+  expect_refused(decode_report(listening), "expected a text of at most 8 bytes at byte 1");
   // The last two places are 4 bytes of a peer and 4 of its process each.
   ByteList members = encode_command(MembersCommand{two_servers()});
   std::swap_ranges(members.end() - 16, members.end() - 8, members.end() - 8);

@@ -260,8 +260,7 @@ TEST(ModeChoice, TheBestAlternativesAreTold) {
   const std::vector<ModeAlternative> best = best_alternatives(choice);
   ASSERT_EQ(best.size(), kMostAlternatives);
   for (size_t i = 0; i < best.size(); ++i) {
-    const ModeAlternative expected{mode_of(cat("x:", i + 1)), 40, 1.5,
-                                   30 - static_cast<double>(i)};
+    const ModeAlternative expected{mode_of(cat("x:", i + 1)), 40, 1.5, 30 - static_cast<double>(i)};
     EXPECT_EQ(best[i], expected);
   }
 }

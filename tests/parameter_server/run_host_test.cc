@@ -13,6 +13,7 @@
 #include <variant>
 #include <vector>
 
+#include "base/host.h"
 #include "base/text.h"
 #include "transport/memory.h"
 
@@ -58,6 +59,7 @@ class CountingTrainer : public PartTrainer {
     if (++looks_ < 2) return {};
     ComputedIteration computed{{zeros(kElements)}, {Duration{5}, Duration{2}}, 1};
     computed.loss = loss;
+    computed.processor.cpu = Duration{4};
     if (!gives_transfer) {
       computed.time.transfer = Duration{-1};
       computed.transfer_is_given = false;
@@ -244,6 +246,7 @@ TEST(RunHost, AProcessTrainsUntilItIsStopped) {
   });
   ASSERT_EQ(reports.size(), 10u);
   EXPECT_FALSE(std::get<ListeningReport>(reports[0]).address.empty());
+  EXPECT_EQ(std::get<ListeningReport>(reports[0]).host, host_name());
   EXPECT_TRUE(std::holds_alternative<ConnectedReport>(reports[1]));
   EXPECT_EQ(std::get<PlacedReport>(reports[2]).epoch, 1);
   for (size_t i = 3; i < 7; ++i) {
@@ -256,13 +259,14 @@ TEST(RunHost, AProcessTrainsUntilItIsStopped) {
   EXPECT_EQ(std::get<StateReport>(reports[8]).keeper, kKeeper);
   EXPECT_EQ(std::get<StateReport>(reports[8]).version, Version{hosted.updates});
   // What the keeper has applied is what the decider has decided.
-  const std::optional<Tally> tally = std::get<StateReport>(reports[8]).tally;
-  ASSERT_TRUE(tally.has_value());
-  EXPECT_EQ(tally->updates, hosted.updates);
-  EXPECT_EQ(tally->applied, Mass{2 * hosted.updates});
-  const std::optional<Balance> decided = std::get<FinishedReport>(reports[9]).decided;
-  const std::vector<KeptTally> kept = {{"the keeper", Version{hosted.updates}, *tally}};
-  EXPECT_TRUE(check_tallies(kept, decided).ok());
+  const StateReport& state = std::get<StateReport>(reports[8]);
+  EXPECT_TRUE(state.is_filled);
+  EXPECT_EQ(state.tally.updates, hosted.updates);
+  EXPECT_EQ(state.tally.applied, Mass{2 * hosted.updates});
+  const FinishedReport& finished = std::get<FinishedReport>(reports[9]);
+  EXPECT_TRUE(finished.has_decider);
+  const std::vector<KeptTally> kept = {{"the keeper", state.version, state.tally}};
+  EXPECT_TRUE(check_tallies(kept, finished.decided).ok());
 }
 
 TEST(RunHost, TheHostHearsWhatIsCommitted) {
@@ -301,6 +305,9 @@ TEST(RunHost, WhatTheTrainerDoesNotMeasureIsMeasured) {
     EXPECT_EQ(report.iteration.replica, ReplicaId{0});
     EXPECT_EQ(report.iteration.time.compute, Duration{5});
     EXPECT_GE(report.iteration.time.transfer, Duration{}) << "the trainer's own one is replaced";
+    EXPECT_GE(report.iteration.receive, Duration{});
+    EXPECT_LE(report.iteration.receive, report.iteration.time.transfer);
+    EXPECT_EQ(report.iteration.processor.cpu, Duration{4});
     EXPECT_EQ(report.iteration.loss, 1.5);
   }
 }
@@ -366,8 +373,8 @@ TEST(RunHost, StatesAreWrittenDownByMass) {
     const std::vector<SavedFile> files = {{cat("version-", version.value), 20, "sum"}};
     EXPECT_EQ(saved[i].files, files);
     EXPECT_EQ(saved[i].tally.applied, saved[i].mass);
-    ASSERT_TRUE(saved[i].decided.has_value());
-    EXPECT_EQ(saved[i].decided->tally, saved[i].tally);
+    EXPECT_TRUE(saved[i].has_record);
+    EXPECT_EQ(saved[i].decided.tally, saved[i].tally);
     ASSERT_TRUE(hosted.states[i].record.has_value());
     EXPECT_EQ(hosted.states[i].record->version, version);
   }

@@ -38,7 +38,7 @@ class PlayedRun {
 
   void start(const RunProcess& process) {
     const WorkerId number = run.start(process);
-    EXPECT_TRUE(say(number.value, ListeningReport{cat("host:", number)}).ok());
+    EXPECT_TRUE(say(number.value, ListeningReport{cat("host:", number), "a host"}).ok());
   }
 
   Status say(int32_t process, const HostReport& report) {
@@ -146,6 +146,7 @@ TEST(ServerRun, TheProcessWithTheDeciderHearsWhatWasMeasured) {
   ASSERT_TRUE(played.say(4, MeasuredReport{iteration}).ok());
   EXPECT_EQ(played.take_texts(), Texts{"2 measured"});
   EXPECT_EQ(played.run.processes()[4].iterations, 1);
+  EXPECT_EQ(played.run.processes()[4].host, "a host");
   ASSERT_TRUE(played.say(kDecider, ModeReport{}).ok());
   EXPECT_EQ(played.run.changes(), 1);
 }
@@ -284,13 +285,13 @@ TEST(ServerRun, ReplicasStopThenTheDeciderFinishesThenTheOthers) {
   EXPECT_FALSE(run.decided().has_value());
   const Tally tally{12, {48}, 7};
   const Balance decided{{12}, tally, {48}};
-  ASSERT_TRUE(played.say(kDecider, FinishedReport{decided}).ok());
+  ASSERT_TRUE(played.say(kDecider, FinishedReport{true, decided}).ok());
   EXPECT_EQ(run.decided(), decided);
   EXPECT_EQ(played.take_texts(), (Texts{"0 finish", "1 finish"}));
   EXPECT_TRUE(run.has_decider_finished());
-  ASSERT_TRUE(played.say(0, StateReport{{3}, {12}, tally}).ok());
+  ASSERT_TRUE(played.say(0, StateReport{{3}, {12}, true, tally}).ok());
   // A standby that waits for its range.
-  ASSERT_TRUE(played.say(0, StateReport{{4}, {0}}).ok());
+  ASSERT_TRUE(played.say(0, StateReport{{4}, {0}, false}).ok());
   ASSERT_TRUE(played.say(0, FinishedReport{}).ok());
   EXPECT_FALSE(run.has_finished());
   // A process that is done may leave.

@@ -127,7 +127,7 @@ TEST(Record, AStepOfARunWithServerShards) {
   std::filesystem::remove_all(folder);
 }
 
-TEST(Record, AnEventMayHaveAlternatives) {
+TEST(Record, AnEventMayHaveDetails) {
   char name[] = "/tmp/tenuto-record-XXXXXX";
   const std::string folder = mkdtemp(name);
   const Job job;
@@ -136,7 +136,8 @@ TEST(Record, AnEventMayHaveAlternatives) {
   servers::ModeAlternative best{{}, 20.5, 1.5, 18.25}, other = best;
   other.mode.kind = SyncKind::Asynchronous;
   other.progress = 17;
-  ASSERT_TRUE(record.value().event("mode", 2, 7, "because", {best, other}).ok());
+  ASSERT_TRUE(record.value().event("mode", 2, 7, "because", {{best, other}, "", ""}).ok());
+  ASSERT_TRUE(record.value().event("straggler", 2, 8, "it is late", {{}, "cpu", "first"}).ok());
   ASSERT_TRUE(record.value().event("end", 2, 8, "all is done").ok());
   std::istringstream lines(read_file(folder + "/events.jsonl").value());
   std::string text;
@@ -151,8 +152,14 @@ TEST(Record, AnEventMayHaveAlternatives) {
   EXPECT_EQ(line["alternatives"][0]["progress"], 18.25);
   EXPECT_EQ(line["alternatives"][1]["mode"], "asynchronous");
   EXPECT_EQ(line["alternatives"][1]["progress"], 17);
+  EXPECT_FALSE(line.contains("cause"));
   ASSERT_TRUE(std::getline(lines, text));
-  EXPECT_FALSE(nlohmann::json::parse(text).contains("alternatives"));
+  const auto straggler = nlohmann::json::parse(text);
+  EXPECT_FALSE(straggler.contains("alternatives"));
+  EXPECT_EQ(straggler["cause"], "cpu");
+  EXPECT_EQ(straggler["host"], "first");
+  ASSERT_TRUE(std::getline(lines, text));
+  EXPECT_EQ(nlohmann::json::parse(text).size(), 5u) << "no details";
   std::filesystem::remove_all(folder);
 }
 

@@ -25,6 +25,7 @@ SavedReport saved(const ElementRange& range, int64_t version, int64_t mass, bool
   report.tally = {version, {mass}, 7};
   if (has_record) {
     report.files.push_back({"record.state", 10, "89abcdef"});
+    report.has_record = true;
     report.decided = servers::Balance{{version}, report.tally, {mass}};
   }
   return report;

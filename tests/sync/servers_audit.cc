@@ -97,8 +97,8 @@ void Cluster::audit_record(const Record& record) {
 // Of all decided updates before this version.
 Tally Cluster::tally_at(Version version) const {
   Tally tally = tally_of(first_);
-  for (auto i = static_cast<size_t>(first_.version.value);
-       i < static_cast<size_t>(version.value); ++i) {
+  for (auto i = static_cast<size_t>(first_.version.value); i < static_cast<size_t>(version.value);
+       ++i) {
     add(tally, updates_[i]);
   }
   return tally;

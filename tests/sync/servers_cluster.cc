@@ -168,8 +168,7 @@ PeerId Cluster::add_shard(const ElementRange& range, bool is_filled) {
   for (size_t i = 0; i < membership_.ranges.size(); ++i) {
     if (membership_.ranges[i].range == range) range_of_[peer] = i;
   }
-  const ShardStart start{peer,           range,          is_filled,
-                         first_.version, kept_versions_, tally_of(first_)};
+  const ShardStart start{peer, range, is_filled, first_.version, kept_versions_, tally_of(first_)};
   auto store = std::make_unique<TallyStore>(range);
   const auto state = first_states_.find(range_of_.at(peer));
   if (is_filled && state != first_states_.end()) {

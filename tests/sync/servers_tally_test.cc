@@ -1,8 +1,6 @@
 // The audit of a run with server shards: what a tally counts, how it gets to another keeper and
 // into a saved state, and each way in which keepers and the decider can disagree. The random
 // clusters of servers_test.cc compare the tallies of all keepers at their end.
-#include "sync/servers/tally.h"
-
 #include <gtest/gtest.h>
 
 #include <functional>
@@ -14,6 +12,7 @@
 #include <variant>
 #include <vector>
 
+#include "sync/servers/tally.h"
 #include "sync/servers_by_hand.h"
 #include "sync/servers_cluster.h"
 

@@ -56,9 +56,11 @@ struct Trained {
       std::function<Result<HeldOutLoss>(std::span<const float>, const std::atomic<bool>&)>;
 
   // Validations are due after every other step; a step has a mass of 4.
-  explicit Trained(Compute compute, Validate validate = {}, LocalSteps* local_steps = nullptr) {
+  explicit Trained(Compute compute, Validate validate = {}, LocalSteps* local_steps = nullptr,
+                   std::function<ProcessorUse()> look = {}) {
     BackgroundTrainerSettings settings;
     settings.local_steps = local_steps;
+    settings.look = std::move(look);
     settings.compute = std::move(compute);
     settings.validate = std::move(validate);
     settings.last_validation = [](Mass applied) { return applied.micros / 8 * 2; };
@@ -108,6 +110,7 @@ TEST(PartTrainer, GivesAGradientForEachRange) {
   EXPECT_EQ(computed->share, 0.5);
   EXPECT_EQ(computed->loss, std::optional(3.0));
   EXPECT_FALSE(computed->transfer_is_given);
+  EXPECT_EQ(computed->processor, servers::ProcessorTimes{}) << "nobody asks the kernel";
   EXPECT_GE(computed->time.compute, Duration{});
   EXPECT_EQ(computed->time.transfer, Duration{});
   // It is given once.
@@ -156,6 +159,30 @@ TEST(PartTrainer, LocalStepsNeedAnOptimizer) {
   ASSERT_FALSE(begun.ok());
   EXPECT_EQ(begun.error().message,
             "work 3 has 2 local steps, and this trainer takes none: expected one");
+}
+
+// The kernel is asked before and after the computation, and says that 100 ms lie between.
+TEST(PartTrainer, AnIterationHasWhatTheKernelSaysOfIt) {
+  int looks = 0;
+  Trained trained(doubled, {}, nullptr, [&looks] {
+    ProcessorUse use;
+    use.run_delay_is = use.pressure_is = Figure::Known;
+    use.run_delay[1] = looks * std::chrono::milliseconds(25);
+    use.pressure = looks * std::chrono::milliseconds(50);
+    use.cpu = looks * std::chrono::milliseconds(75);
+    use.at = looks * std::chrono::milliseconds(100);
+    ++looks;
+    return use;
+  });
+  trained.begin(1, 4, {payload_of({1})});
+  trained.wait();
+  const auto computed = trained.trainer->advance({});
+  ASSERT_TRUE(computed.has_value());
+  EXPECT_EQ(looks, 2);
+  const auto lasted = static_cast<double>(computed->time.compute.count());
+  EXPECT_NEAR(static_cast<double>(computed->processor.run_delay.count()), 0.25 * lasted, 1);
+  EXPECT_NEAR(static_cast<double>(computed->processor.cpu.count()), 0.75 * lasted, 1);
+  EXPECT_EQ(computed->processor.pressure, 0.5);
 }
 
 // A computation of four micro-batches that goes on until it is stopped; others are doubled().

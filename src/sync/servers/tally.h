@@ -32,8 +32,8 @@ struct Tally {
   bool operator==(const Tally&) const = default;
 };
 
-// The digest of updates so far, and then of this one: of its number and version, and for each of its
-// works of serial, replica, iteration and micro-batches.
+// The digest of updates so far, and then of this one: of its number and version, and for each of
+// its works of serial, replica, iteration and micro-batches.
 uint64_t digest_after(uint64_t digest, const DecidedUpdate& update);
 
 // Counts an update.
@@ -44,12 +44,12 @@ Tally tally_of(const Record& record);
 
 // Where all micro-batches are that were given out in a run, as a decider's record says.
 struct Balance {
-  Version version;         // of the record
-  Tally tally = {};        // to this version
-  Mass given = {};         // to works, of all streams together
-  Mass dropped = {};       // in offers that were dropped as stale
-  Mass in_work = {};       // in works that are in no update yet
-  Mass returned = {};      // of works that were lost: they wait to be given out again
+  Version version;     // of the record
+  Tally tally = {};    // to this version
+  Mass given = {};     // to works, of all streams together
+  Mass dropped = {};   // in offers that were dropped as stale
+  Mass in_work = {};   // in works that are in no update yet
+  Mass returned = {};  // of works that were lost: they wait to be given out again
   bool operator==(const Balance&) const = default;
 };
 
