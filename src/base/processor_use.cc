@@ -115,11 +115,15 @@ std::optional<Duration> cpu_pressure_in(std::string_view pressure) {
   return std::nullopt;
 }
 
-ProcessorUse processor_use(const std::string& proc) {
-  ProcessorUse use;
+Duration process_cpu_time() {
   timespec spent{};
   clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &spent);
-  use.cpu = std::chrono::seconds(spent.tv_sec) + Duration(spent.tv_nsec);
+  return std::chrono::seconds(spent.tv_sec) + Duration(spent.tv_nsec);
+}
+
+ProcessorUse processor_use(const std::string& proc) {
+  ProcessorUse use;
+  use.cpu = process_cpu_time();
   read_run_delays(proc + "/self/task", use);
   const ShortText pressure = read_short(proc + "/pressure/cpu");
   if (pressure.failure != 0) {

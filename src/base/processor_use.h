@@ -33,6 +33,9 @@ struct ProcessorUse {
       pressure{};  // how long any task of the host has waited for a processor, since it started
 };
 
+// Processor time of all threads of this process, since it began.
+Duration process_cpu_time();
+
 // Reads it all: one small file for each thread, and one for the host. Never waits. `proc`: where
 // the kernel's files are, another folder for tests.
 ProcessorUse processor_use(const std::string& proc = "/proc");

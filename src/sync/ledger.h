@@ -17,6 +17,7 @@
 #include <map>
 #include <span>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -152,8 +153,15 @@ class HostLedger {
   const std::vector<Lease>& leases() const { return leases_; }
   // Whether the job has announced its use and is not gone.
   bool knows(HostJob job) const { return jobs_.count(job) > 0; }
+  // The host's name.
+  const std::string& host() const { return host_; }
+  // Whether no job is known.
+  bool is_empty() const { return jobs_.empty(); }
 
  private:
+  friend std::string to_text(const HostLedger& ledger);
+  friend Result<HostLedger> ledger_from_text(std::string_view text, const std::string& path,
+                                             int64_t first_line, LedgerRules rules);
   struct Entry {
     HostUse use;
     Duration heard{};
@@ -180,5 +188,19 @@ class HostLedger {
   std::map<HostJob, Entry> jobs_;
   std::vector<Lease> leases_;
 };
+
+// All that the ledger knows but its rules, as lines (docs/formats.md, ledger file). The last line
+// is "end".
+//
+// Requires: a host whose name is one word
+std::string to_text(const HostLedger& ledger);
+
+// The ledger of this text. `path` and `first_line`, the number of the text's first line in that
+// file, are for error sentences.
+//
+// Errors: Invalid/Call  a line that is not as to_text writes it, with its number; those of
+//         HostLedger::make
+Result<HostLedger> ledger_from_text(std::string_view text, const std::string& path,
+                                    int64_t first_line = 1, LedgerRules rules = {});
 
 }  // namespace tenuto
