@@ -87,11 +87,18 @@ struct FormCommand {
   int64_t epoch = 0;                   // of the formation
   std::vector<std::string> addresses;  // by stage, each of at most kFrameText bytes
 };
+// To every process of a run whose job shares its host with others (sync/ledger.h). Before the first
+// such command the job may not leave the synchronous mode, and nothing is limited.
+struct LeaseCommand {
+  bool may_leave = false;  // the chooser may leave the synchronous mode
+  double cores = 0;        // that the process of a part may use on average; 0 = no limit
+  bool operator==(const LeaseCommand&) const = default;
+};
 
 // One command.
 using HostCommand = std::variant<ConnectCommand, BeginCommand, MembersCommand, InstallCommand,
                                  LostCommand, MeasuredCommand, ModeCommand, StopCommand,
-                                 FinishCommand, SaveCommand, FormCommand>;
+                                 FinishCommand, SaveCommand, FormCommand, LeaseCommand>;
 
 // ---- reports ---------------------------------------------------------------------------------
 
@@ -194,11 +201,16 @@ struct FormingReport {
   int64_t epoch = 0;    // of the formation
   std::string address;  // at most kFrameText bytes
 };
+// The decider that lives here would leave the synchronous mode for this one, and may not.
+struct AskReport {
+  SyncMode mode;
+  double gain = 0;  // the part by which the progress would grow, as the chooser expects it
+};
 
 // One report.
 using HostReport =
     std::variant<ListeningReport, ConnectedReport, PlacedReport, MeasuredReport, ModeReport,
                  StoppedReport, StateReport, FinishedReport, LostReport, FailedReport,
-                 CommittedReport, SavedReport, ValidatedReport, FormingReport>;
+                 CommittedReport, SavedReport, ValidatedReport, FormingReport, AskReport>;
 
 }  // namespace tenuto::servers

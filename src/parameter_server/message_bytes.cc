@@ -185,6 +185,16 @@ void members(Form& form, T& command) {
   form(command.epoch, command.addresses);
 }
 
+template <class Form, Is<LeaseCommand> T>
+void members(Form& form, T& command) {
+  form(command.may_leave, command.cores);
+}
+
+template <class Form, Is<AskReport> T>
+void members(Form& form, T& report) {
+  form(report.mode, report.gain);
+}
+
 template <class Form, Is<FormingReport> T>
 void members(Form& form, T& report) {
   form(report.epoch, report.address);

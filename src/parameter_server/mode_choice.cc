@@ -22,6 +22,19 @@ SyncMode without_local_steps(SyncMode mode) {
   return mode;
 }
 
+bool is_synchronous(const SyncMode& mode) { return mode.kind == SyncKind::Synchronous; }
+
+// The part by which the progress grows, by the scores of the chooser; 0 = it has none for them.
+double gain_of(const SyncChoice& choice, const SyncMode& current) {
+  const auto score_of = [&choice](const SyncMode& mode) {
+    const auto found = std::find_if(choice.alternatives.begin(), choice.alternatives.end(),
+                                    [&](const SyncAlternative& one) { return one.mode == mode; });
+    return found == choice.alternatives.end() ? 0 : found->score;
+  };
+  const double before = score_of(current), after = score_of(choice.mode);
+  return before > 0 && after > before ? after / before - 1 : 0;
+}
+
 }  // namespace
 
 std::vector<ModeAlternative> best_alternatives(const SyncChoice& choice) {
@@ -64,6 +77,7 @@ Status ModeChoice::want(const std::optional<SyncMode>& mode) {
     if (!fault.ok()) return fault;
   }
   wanted_ = mode;
+  held_.reset();
   next_ = Duration{};  // now
   return ok();
 }
@@ -112,6 +126,23 @@ Result<SyncChoice> ModeChoice::choose(const SyncMode& current, Duration now) {
   return choice;
 }
 
+void ModeChoice::set_gate(bool is_open) {
+  if (is_open == is_open_) return;
+  is_open_ = is_open;
+  if (!is_open) held_.reset();
+  next_ = Duration{};  // now
+}
+
+std::optional<AskReport> ModeChoice::take_question() {
+  std::optional<AskReport> question = std::move(question_);
+  question_.reset();
+  return question;
+}
+
+bool ModeChoice::is_held_back(const SyncMode& mode) const {
+  return settings_.asks && !is_open_ && !wanted_ && !is_synchronous(mode);
+}
+
 Result<std::optional<SyncChoice>> ModeChoice::next(const SyncMode& current, Duration now) {
   if (!begun_) {
     begun_ = now;
@@ -119,9 +150,25 @@ Result<std::optional<SyncChoice>> ModeChoice::next(const SyncMode& current, Dura
   }
   if (now < next_ || waits_for_times(now)) return std::optional<SyncChoice>();
   next_ = now + kDecisionEvery;
+  question_.reset();
+  if (chooser_ != nullptr && is_held_back(current)) {
+    SyncChoice back;
+    back.reason = cat(to_text(back.mode), ": the job may not take more of its host any longer");
+    return std::optional(std::move(back));
+  }
+  if (is_open_ && held_ && !wanted_ && is_synchronous(current)) {
+    std::optional<SyncChoice> granted = std::move(held_);
+    held_.reset();
+    return granted;
+  }
   auto choice = choose(current, now);
   if (!choice.ok()) return choice.error();
   if (choice.value().mode == current) return std::optional<SyncChoice>();
+  if (is_held_back(choice.value().mode)) {
+    question_ = AskReport{choice.value().mode, gain_of(choice.value(), current)};
+    held_ = std::move(choice).value();
+    return std::optional<SyncChoice>();
+  }
   return std::optional(std::move(choice).value());
 }
 

@@ -3,6 +3,11 @@
 // It lives where the decider lives, and hears of every iteration. Once a second it is asked for a
 // mode. A wanted mode takes the same way as a chosen one, but at once, and stays until the wish is
 // withdrawn.
+//
+// The choice of a job that shares its host (ModeChoiceSettings::asks) has a gate. While it is
+// closed the chooser cannot leave the synchronous mode: what it would take instead is asked for.
+// When the gate closes, the mode goes back to synchronous. A wanted mode passes it: a person knows
+// what the other jobs are worth.
 #pragma once
 
 #include <cstdint>
@@ -26,6 +31,7 @@ struct ModeChoiceSettings {
   int64_t micros = 1;          // of a replica's iteration
   double kappa = kPlainKappa;  // what age costs; more while the loss rises (sync/loss_watch.h)
   uint64_t seed = 0;
+  bool asks = false;  // before the chooser leaves the synchronous mode
 };
 
 // The best of what this mode was chosen from, at most kMostAlternatives, best first; none of a mode
@@ -61,18 +67,29 @@ class ModeChoice {
   // Errors: those of Chooser::choose and form
   Result<std::optional<SyncChoice>> next(const SyncMode& current, Duration now);
 
+  // Opens or closes the gate of a choice that asks; it begins closed. The mode that was asked for
+  // last is taken when it opens.
+  void set_gate(bool is_open);
+  // What the last call of next() would have chosen if the gate was open, once. So there is at most
+  // one question a second.
+  std::optional<AskReport> take_question();
+
  private:
   std::vector<std::vector<IterationTime>> samples(Duration now) const;
   bool waits_for_times(Duration now) const;
   Result<SyncChoice> choose(const SyncMode& current, Duration now);
+  bool is_held_back(const SyncMode& mode) const;
 
   ModeChoiceSettings settings_;
   std::unique_ptr<Chooser> chooser_;
   std::vector<TimeSamples> samples_;  // of each replica
   LossWatch watch_;
   std::optional<SyncMode> wanted_;
-  std::optional<Duration> begun_;  // the first call of next()
-  Duration next_{};                // choice
+  std::optional<Duration> begun_;   // the first call of next()
+  Duration next_{};                 // choice
+  bool is_open_ = false;            // the gate
+  std::optional<SyncChoice> held_;  // that was asked for; kept until the gate opens
+  std::optional<AskReport> question_;
 };
 
 }  // namespace tenuto::servers

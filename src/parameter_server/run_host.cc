@@ -104,6 +104,11 @@ class HostLoop {
     return ok();
   }
   Status take(const SaveCommand&) { return process_.save(); }
+  Status take(const LeaseCommand& command) {
+    choice_.set_gate(command.may_leave);
+    if (settings_.trainer != nullptr) settings_.trainer->limit_cores(command.cores);
+    return ok();
+  }
 
   Status report_forming() {
     for (const HostReport& report : forming_.take_reports()) {
@@ -210,6 +215,7 @@ class HostLoop {
     if (const auto apply = process_.apply_time()) choice_.set_apply(*apply);
     const auto choice = choice_.next(decider->record().mode, monotonic_clock().now());
     if (!choice.ok()) return choice.error();
+    if (const auto question = choice_.take_question()) return link_.report(*question);
     if (!choice.value()) return ok();
     const SyncMode& mode = choice.value()->mode;
     // Offers that wait may make an update in the new mode at once.

@@ -62,6 +62,9 @@ class PartTrainer {
   virtual std::optional<ComputedIteration> advance(Duration now) = 0;
   // The moment, on the monotonic clock, at which it can go on.
   virtual Duration due() const = 0;
+  // From now on this process may use so many cores on average; 0 = as many as it can. The trainer
+  // pauses before a work if it has used more. A trainer that cannot pause uses what it needs.
+  virtual void limit_cores([[maybe_unused]] double cores) {}
   // The next validation that has ended, once. Its replica is filled in by run_host(). A trainer
   // makes validations by itself, before works whose parameters are due for one; or never any.
   virtual std::optional<ValidatedReport> take_validated() { return {}; }

@@ -81,6 +81,7 @@ Status ServerRun::begin(Duration moment) {
     if (!one.lives()) continue;
     if (const Status fault = roster_.join(one.process); !fault.ok()) return fault;
     tell(one.process.number, BeginCommand{moment});
+    if (lease_) tell(one.process.number, *lease_);
   }
   return announce();
 }
@@ -89,6 +90,7 @@ Status ServerRun::join(HostedProcess& process) {
   if (const Status fault = roster_.join(process.process); !fault.ok()) return fault;
   const WorkerId number = process.process.number;
   tell(number, BeginCommand{*begun_});
+  if (lease_) tell(number, *lease_);
   const int64_t before = newest().members.epoch;
   if (const Status fault = announce(); !fault.ok()) return fault;
   // Nothing is installed before it has placed the newest members, so it has to get them even if it
@@ -267,6 +269,13 @@ std::vector<KeptTally> ServerRun::tallies() const {
   return all;
 }
 
+Status ServerRun::take(HostedProcess&, const AskReport& report) {
+  questions_.push_back(report);
+  return ok();
+}
+
+std::vector<AskReport> ServerRun::take_questions() { return std::exchange(questions_, {}); }
+
 std::vector<SavedReport> ServerRun::take_saved() { return std::exchange(saved_, {}); }
 
 std::vector<ModeReport> ServerRun::take_modes() { return std::exchange(modes_, {}); }
@@ -292,6 +301,15 @@ bool ServerRun::finishes(const HostedProcess& one) const {
 void ServerRun::want(const std::optional<SyncMode>& mode) {
   wanted_ = mode;
   if (installed_ > 0) tell(decider(), ModeCommand{mode});
+}
+
+// A process that is not connected yet is told when it begins.
+void ServerRun::lease(const LeaseCommand& command) {
+  if (lease_ == command) return;
+  lease_ = command;
+  for (const HostedProcess& one : processes_) {
+    if (begun_ && one.is_connected) tell(one.process.number, command);
+  }
 }
 
 void ServerRun::save() {

@@ -85,6 +85,10 @@ class ServerRun {
   // Requires: a mode that check_mode_of_run accepts (ir/update_rule.h)
   void want(const std::optional<SyncMode>& mode);
 
+  // What the job may take of its host from now on. All processes are told, also those that come
+  // later. Nothing is said if it is what they were told last.
+  void lease(const LeaseCommand& command);
+
   // Keepers write down what they have (Decider::save), whichever process has the decider. If that
   // one is lost before any state was written, the next one is told as well. Before stop(): later a
   // server may have finished when it is to be told.
@@ -127,6 +131,8 @@ class ServerRun {
   std::vector<SavedReport> take_saved();
   // The changes of the mode since the last call, in order.
   std::vector<ModeReport> take_modes();
+  // What the decider has asked for since the last call, in order.
+  std::vector<AskReport> take_questions();
   // The iterations that were measured since the last call, in order.
   std::vector<MeasuredIteration> take_measured();
   // The validations that were reported since the last call, in order.
@@ -149,6 +155,7 @@ class ServerRun {
   Status take(HostedProcess& from, const SavedReport& report);
   Status take(HostedProcess& from, const ValidatedReport& report);
   Status take(HostedProcess& from, const FormingReport& report);
+  Status take(HostedProcess& from, const AskReport& report);
   bool is_known(WorkerId process) const;
   HostedProcess& at(WorkerId process) { return processes_[static_cast<size_t>(process.value)]; }
   WorkerId decider() const { return newest().places.at(newest().members.decider); }
@@ -171,11 +178,13 @@ class ServerRun {
   std::vector<HostedProcess> processes_;
   std::optional<Duration> begun_;
   std::optional<SyncMode> wanted_;
-  bool wants_save_ = false;  // and no state was written since
+  std::optional<LeaseCommand> lease_;  // none = no process has to know of any
+  bool wants_save_ = false;            // and no state was written since
   CommittedReport committed_;
   SyncMode mode_;  // that is in force, as far as the ring follows it
   std::vector<SavedReport> saved_;
   std::vector<ModeReport> modes_;
+  std::vector<AskReport> questions_;
   std::vector<MeasuredIteration> measured_;
   std::vector<ValidatedReport> validated_;
   int64_t installed_ = 0, changes_ = 0;

@@ -17,6 +17,7 @@
 #include "control/server.h"
 #include "parameter_server/server_run.h"
 #include "run/coordinator_process.h"
+#include "run/host_share.h"
 #include "run/iteration_file.h"
 #include "run/iteration_rounds.h"
 #include "run/request.h"
@@ -54,7 +55,7 @@ class ServedCoordinator {
 
   // Begins to listen, and lets the launcher start the processes.
   //
-  // Errors: those of start_server and write_coordinator_address
+  // Errors: those of start_server, write_coordinator_address and HostShare::look
   Status start();
   // Leads the run to its end.
   Ending run();
@@ -94,6 +95,7 @@ class ServedCoordinator {
   bool has_no_replica(Duration now) const;
   void stop(int exit_code, const std::string& sentence);
   void finish_stopping(Duration now);
+  void share_host(Duration now);
   void end(int exit_code, const std::string& sentence);
   void leave();
 
@@ -119,6 +121,7 @@ class ServedCoordinator {
   ServedProcesses places_;
   std::map<WorkerId, Duration> starting_;  // processes that were started and have not come, since
   std::optional<servers::ServerRun> run_;  // none: not all processes have come yet
+  std::optional<HostShare> share_;         // none: the job names no ledger
   bool has_begun_ = false;
   ServedSteps steps_;
   IterationRounds rounds_;

@@ -62,7 +62,9 @@ void ServedCoordinator::hear_said(ServedPlace& place, const servers::HostReport&
   if (const auto* failed = std::get_if<servers::FailedReport>(&report)) {
     return fail(place, failed->why, Code::Corrupt);
   }
-  if (!std::holds_alternative<servers::ModeReport>(report)) {
+  // They come by the clock, also from a run that hangs.
+  if (!std::holds_alternative<servers::ModeReport>(report) &&
+      !std::holds_alternative<servers::AskReport>(report)) {
     progress_at_ = monotonic_clock().now();
   }
   if (has_begun_ && std::holds_alternative<servers::ConnectedReport>(report)) {
@@ -79,17 +81,20 @@ void ServedCoordinator::hear_said(ServedPlace& place, const servers::HostReport&
 void ServedCoordinator::take_news() {
   for (const servers::MeasuredIteration& iteration : run_->take_measured()) {
     take_iteration(iteration);
+    if (share_) share_->lease().add(iteration);
   }
   for (const std::string& sentence : steps_.take_rises()) say("learning-rate", sentence);
   if (run_->committed().version > committed_) {
     committed_ = run_->committed().version;
     steps_.set_epoch(epoch());
     steps_.set_mode(to_text(run_->committed().mode));
+    if (share_) share_->lease().set_mode(run_->committed().mode);
     steps_.add(run_->committed(), monotonic_clock().now());
   }
   for (const servers::ValidatedReport& report : run_->take_validated()) steps_.add(report);
   for (const servers::ModeReport& report : run_->take_modes()) {
     steps_.set_mode(to_text(report.mode));
+    if (share_) share_->lease().set_mode(report.mode);
     // The reason begins with the mode.
     files_.say("mode", moment(),
                cat("sync mode ", report.reason.empty() ? steps_.mode() : report.reason),

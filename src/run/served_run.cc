@@ -1,5 +1,7 @@
 #include "run/served_run.h"
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <filesystem>
 #include <utility>
@@ -23,6 +25,10 @@ using servers::ProcessKind;
 
 Status ServedCoordinator::start() {
   listened_at_ = progress_at_ = monotonic_clock().now();
+  if (!job_.sync.ledger.empty()) {
+    share_.emplace(job_, getppid());
+    if (const Status readable = share_->look(); !readable.ok()) return readable;
+  }
   auto server = process_.listen(job_.process_count());
   if (!server.ok()) return server.error();
   server_ = std::move(server).value();
@@ -73,6 +79,8 @@ void ServedCoordinator::leave() {
   const std::string how = ending_->sentence.empty() ? "the job is done" : ending_->sentence;
   note("end", audited_.empty() ? how : cat(how, ": ", audited_));
   process_.leave(ending_->exit_code == 0, [this] { collect(); });
+  const std::string trouble = share_ ? share_->leave() : std::string();
+  if (!trouble.empty()) note("lease", trouble);
   files_.close(moment());
 }
 
@@ -83,6 +91,7 @@ void ServedCoordinator::advance() {
   expel_the_silent(now);
   if (ending_) return;
   if (!has_begun_) return gather(now);
+  share_host(now);
   const std::set<ReplicaId> present = replicas();
   steps_.set_replicas(present);
   stragglers_.set_replicas(present);
@@ -98,6 +107,20 @@ void ServedCoordinator::advance() {
   if (now - progress_at_ < limit) return;
   end(75, cat("for ", seconds(limit), " s (network.silence_seconds) no process has done anything ",
               "in step ", steps_.done()));
+}
+
+// Once a second: says to the ledger of the host what the job takes of it, and to the processes what
+// they may take.
+void ServedCoordinator::share_host(Duration now) {
+  if (!share_) return;
+  for (const servers::AskReport& question : run_->take_questions()) {
+    share_->lease().ask(question, now);
+  }
+  const std::optional<HostShare::Round> round = share_->advance(now);
+  if (!round) return;
+  for (const std::string& event : round->events) say("lease", event);
+  run_->lease(round->command);
+  pass_commands();
 }
 
 // Waits until all processes have come and are connected. Then the run begins.
@@ -153,6 +176,11 @@ void ServedCoordinator::begin(Duration now) {
   steps_.begin(now);
   progress_at_ = now;
   pass_commands();
+  if (share_ && !input_.starts_workers) {
+    say("lease",
+        "the ledger of the host is told nothing of workers that were started by hand: start them "
+        "with `tenuto train`");
+  }
   note("start", cat("all ", places_.all().size(), " workers are connected: step ", steps_.done(),
                     " begins"));
 }

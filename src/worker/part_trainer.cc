@@ -8,6 +8,7 @@
 
 #include "base/check.h"
 #include "base/text.h"
+#include "worker/pace.h"
 #include "worker/worker_parts.h"
 
 namespace tenuto {
@@ -121,10 +122,37 @@ std::optional<servers::ComputedIteration> BackgroundTrainer::take_computed() {
 // The thread. After a failure it ends, because the device may not be usable any more.
 void BackgroundTrainer::serve() {
   while (const std::shared_ptr<Task> task = next_task()) {
-    const bool goes_on = validate(*task) && put_down(task, compute(*task));
+    const Duration paused = pause(*task);
+    const bool goes_on = validate(*task) && put_down(task, compute(*task, paused));
     settings_.wake_host();
     if (!goes_on) return;
   }
+}
+
+void BackgroundTrainer::limit_cores(double cores) {
+  {
+    const std::lock_guard lock(mutex_);
+    cores_ = cores;
+  }
+  changed_.notify_all();
+}
+
+// Waits until this process has used no more than it may since the pause before. A task that is
+// stopped, and a limit that changes, end the pause. Returns how long it was.
+Duration BackgroundTrainer::pause(const Task& task) {
+  const Duration begun = settings_.clock->now();
+  const Duration cpu = settings_.processor_time() - used_;
+  {
+    std::unique_lock lock(mutex_);
+    const double cores = cores_;
+    const Duration wanted = pause_for(cpu, begun - used_since_, cores);
+    if (wanted > Duration{}) {
+      changed_.wait_for(lock, wanted, [&] { return is_closed_ || task.stop || cores_ != cores; });
+    }
+  }
+  used_ = settings_.processor_time();
+  used_since_ = settings_.clock->now();
+  return used_since_ - begun;
 }
 
 // Waits for a work that the thread has not had; null = there will be none.
@@ -199,7 +227,8 @@ Result<PartGradient> BackgroundTrainer::gradient_of(const Task& task) const {
   return change;
 }
 
-Result<servers::ComputedIteration> BackgroundTrainer::compute(const Task& task) {
+Result<servers::ComputedIteration> BackgroundTrainer::compute(const Task& task,
+                                                              Duration paused) {
   const Duration begun = settings_.clock->now();
   if (watch_) watch_->begin(begun);
   const auto gradient = gradient_of(task);
@@ -207,7 +236,7 @@ Result<servers::ComputedIteration> BackgroundTrainer::compute(const Task& task) 
   servers::ComputedIteration made;
   made.gradients = cut_like(task.parameters, gradient.value().sum);
   const Duration ended = settings_.clock->now();
-  made.time.compute = ended - begun;
+  made.time.compute = paused + ended - begun;
   if (watch_) {
     const std::optional<ProcessorSample> sample = watch_->end(ended);
     if (sample) processor_ = {sample->run_delay, sample->cpu, sample->pressure};

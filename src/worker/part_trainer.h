@@ -6,6 +6,9 @@
 //        as it is the device of a real run, or a function of a test.
 //        A validation needs parameters of a certain moment. The thread makes it before the first
 //        work whose parameters are due for it, and another work does not stop it.
+//        A process that may use only so many cores pauses before a work (worker/pace.h). The pause
+//        counts as a part of the iteration: it is what an iteration takes as long as the limit
+//        holds.
 // Right: tests/worker/part_trainer_test.cc
 #pragma once
 
@@ -62,6 +65,8 @@ struct BackgroundTrainerSettings {
   std::function<ProcessorUse()> look = {};
   Mass iteration;  // of the replica; 1 or more
   const Clock* clock = &monotonic_clock();
+  // What all threads of this process have used of processors so far.
+  std::function<Duration()> processor_time = process_cpu_time;
 };
 
 // The trainer. Calls come from one thread, that of run_host().
@@ -82,6 +87,7 @@ class BackgroundTrainer : public servers::PartTrainer {
   std::optional<servers::ComputedIteration> advance(Duration now) override;
   // Never: it wakes its host.
   Duration due() const override { return Duration::max(); }
+  void limit_cores(double cores) override;
   std::optional<servers::ValidatedReport> take_validated() override;
 
  private:
@@ -94,9 +100,10 @@ class BackgroundTrainer : public servers::PartTrainer {
 
   void serve();
   std::shared_ptr<Task> next_task();
+  Duration pause(const Task& task);
   bool validate(const Task& task);
   Result<PartGradient> gradient_of(const Task& task) const;
-  Result<servers::ComputedIteration> compute(const Task& task);
+  Result<servers::ComputedIteration> compute(const Task& task, Duration paused);
   bool put_down(const std::shared_ptr<Task>& task, Result<servers::ComputedIteration> computed);
   void stop_task();
   std::optional<servers::ComputedIteration> take_computed();
@@ -106,13 +113,16 @@ class BackgroundTrainer : public servers::PartTrainer {
   int64_t validated_step_ = 0;           // of the newest validation; the thread's own
   std::optional<ProcessorWatch> watch_;  // none: nobody asks the kernel; the thread's own
   servers::ProcessorTimes processor_;    // as of the last answer; the thread's own
-  std::mutex mutex_;                     // guards what follows; nothing is locked under it
+  // Of the processor time, since the last pause; the thread's own.
+  Duration used_{}, used_since_{};
+  std::mutex mutex_;  // guards what follows; nothing is locked under it
   std::condition_variable changed_;
   std::shared_ptr<Task> task_;                          // the newest
   bool is_begun_ = false;                               // the thread has taken it
   std::optional<servers::ComputedIteration> computed_;  // of it
   std::deque<servers::ValidatedReport> validated_;      // not taken yet
   std::optional<Error> failure_;                        // not told yet
+  double cores_ = 0;                                    // that may be used; 0 = no limit
   bool is_closed_ = false;
   std::thread thread_;  // the last member: it uses all others
 };

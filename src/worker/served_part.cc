@@ -103,6 +103,7 @@ Status ServedPart::start_trainer() {
   training.look = [] { return processor_use(); };
   training.iteration = {settings_.job.parallel.micros};
   trainer_.emplace(std::move(training));
+  trainer_->limit_cores(cores_);
   return ok();
 }
 
@@ -134,6 +135,11 @@ Status ServedPart::begin(const servers::Work& work, const std::vector<servers::P
 std::optional<servers::ComputedIteration> ServedPart::advance(Duration now) {
   if (!trainer_) return {};
   return trainer_->advance(now);
+}
+
+void ServedPart::limit_cores(double cores) {
+  cores_ = cores;
+  if (trainer_) trainer_->limit_cores(cores);
 }
 
 std::optional<servers::ValidatedReport> ServedPart::take_validated() {

@@ -80,6 +80,7 @@ class ServedPart : public servers::PartTrainer, public servers::PartWire {
   std::optional<servers::ComputedIteration> advance(Duration now) override;
   // Never: it wakes its host.
   Duration due() const override { return Duration::max(); }
+  void limit_cores(double cores) override;
   std::optional<servers::ValidatedReport> take_validated() override;
 
   // See servers::PartWire.
@@ -111,6 +112,7 @@ class ServedPart : public servers::PartTrainer, public servers::PartWire {
   std::optional<LocalSteps> local_steps_;  // of the whole run: their optimizer outlives formations
   WorkerWire wire_;
   int64_t epoch_ = 0;                         // of the wire's hello
+  double cores_ = 0;                          // that this process may use; 0 = no limit
   std::map<Ticket, StageId> connecting_;      // that has not ended
   std::set<StageId> known_lost_;              // of this formation
   std::vector<StageId> lost_;                 // of these, those that are not taken yet

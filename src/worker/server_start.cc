@@ -19,6 +19,9 @@ constexpr Duration kFirstIteration = std::chrono::milliseconds(100);
 
 bool chooses(const Job& job) { return job.sync.mode == "auto"; }
 
+// A chooser that asks first begins in the mode that takes nothing from others.
+bool begins_synchronous(const Job& job) { return chooses(job) && !job.sync.ledger.empty(); }
+
 std::vector<IterationTime> equal_times(const Job& job) {
   const auto replicas = static_cast<size_t>(job.parallel.pipelines);
   return std::vector<IterationTime>(replicas, IterationTime{kFirstIteration, {}});
@@ -112,10 +115,12 @@ servers::ModeChoiceSettings mode_choice_of(const Job& job) {
   choice.micros = job.parallel.micros;
   choice.kappa = job.sync.kappa;
   choice.seed = static_cast<uint64_t>(job.seed);
+  choice.asks = !job.sync.ledger.empty();
   return choice;
 }
 
 Result<SyncMode> first_mode_of(const Job& job) {
+  if (begins_synchronous(job)) return SyncMode{};
   const std::vector<IterationTime> times = equal_times(job);
   if (chooses(job)) {
     const auto chooser = chooser_of(job);
@@ -150,7 +155,7 @@ Result<servers::DeciderStart> decider_start_of(const Job& job,
                      ": set parallel.pipelines to the number of the checkpoint")};
   }
   start.record = servers::resumed(record.value());
-  if (!chooses(job)) start.record.mode = mode.value();
+  if (!chooses(job) || begins_synchronous(job)) start.record.mode = mode.value();
   return start;
 }
 

@@ -63,13 +63,14 @@ Result<std::unique_ptr<Chooser>> chooser_of(const Job& job);
 servers::ModeChoiceSettings mode_choice_of(const Job& job);
 
 // The mode with which the job begins: that of the chooser, or that of the job. No replica has been
-// heard of, so all count as equally fast.
+// heard of, so all count as equally fast. A chooser that has to ask before it leaves the
+// synchronous mode (sync.ledger) begins with that.
 //
 // Errors: those of chooser_of, sync_mode_from_text and form
 Result<SyncMode> first_mode_of(const Job& job);
 
 // What the job's decider begins with. `shards` as in RangeStart. A run that goes on has the job's
-// mode, or if that is "auto", the mode in which it was.
+// mode, or if that is "auto", the mode in which it was; with sync.ledger the synchronous one.
 //
 // Errors: those of first_mode_of and read_record; Invalid/Job  a checkpoint of another number of
 //         replicas

@@ -293,6 +293,9 @@ std::vector<Key> sync_keys() {
           "mode = \"auto\": what the age of gradients costs; about 0.3 for plain SGD, 0.6 with "
           "momentum or AdamW",
           Range{.low = 0, .high = 100}),
+      key("sync.ledger", slot<&Job::sync, &SyncSettings::ledger>,
+          "servers: a file that all jobs of a host name: a job then asks the others before mode = "
+          "\"auto\" takes more of the host than the synchronous mode does; empty = it asks nobody"),
   };
 }
 

@@ -52,6 +52,14 @@ Found misfit_of_chooser(const Job& job) {
                     sync.chooser, "\": set that to \"learned\", or leave the file out")};
 }
 
+Found misfit_of_ledger(const Job& job) {
+  if (job.sync.ledger.empty() || job.is_served()) return {};
+  return Misfit{"sync.ledger",
+                cat("names ", excerpt(job.sync.ledger),
+                    ", and with sync.mode = \"synchronous\" this job never leaves the "
+                    "synchronous mode: take \"auto\", or leave the ledger out")};
+}
+
 // Settings of synchronous training for which updates through server shards have no use.
 Found misfit_of_training(const Job& job) {
   const ResilienceSettings& resilience = job.resilience;
@@ -133,7 +141,7 @@ Found misfit_of_servers(const Job& job) {
 }  // namespace
 
 Found find_misfit_of_sync(const Job& job) {
-  for (const auto find : {misfit_of_mode, misfit_of_chooser}) {
+  for (const auto find : {misfit_of_mode, misfit_of_chooser, misfit_of_ledger}) {
     if (Found found = find(job)) return found;
   }
   if (!job.is_served()) return {};

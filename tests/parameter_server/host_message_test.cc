@@ -84,7 +84,9 @@ std::vector<HostCommand> all_commands() {
           FinishCommand{},
           SaveCommand{},
           FormCommand{},
-          FormCommand{4, {"127.0.0.1:4002", "127.0.0.1:4003"}}};
+          FormCommand{4, {"127.0.0.1:4002", "127.0.0.1:4003"}},
+          LeaseCommand{},
+          LeaseCommand{true, 2.5}};
 }
 
 // One report of each kind.
@@ -107,7 +109,8 @@ std::vector<HostReport> all_reports() {
           SavedReport{},
           saved(),
           validated(),
-          FormingReport{4, "127.0.0.1:4002"}};
+          FormingReport{4, "127.0.0.1:4002"},
+          AskReport{grace(), 0.25}};
 }
 
 // The bytes are refused in a sentence that has this part.
@@ -268,6 +271,17 @@ TEST(HostMessage, NothingIsLeftOutOfAFormation) {
   EXPECT_EQ(forming.address, "one:1");
 }
 
+TEST(HostMessage, NothingIsLeftOutOfALeaseAndOfAQuestion) {
+  const auto command = decode_command(encode_command(LeaseCommand{true, 2.5}));
+  ASSERT_TRUE(command.ok()) << command.error().message;
+  EXPECT_EQ(std::get<LeaseCommand>(command.value()), (LeaseCommand{true, 2.5}));
+  const auto report = decode_report(encode_report(AskReport{grace(), 0.25}));
+  ASSERT_TRUE(report.ok()) << report.error().message;
+  const auto& asked = std::get<AskReport>(report.value());
+  EXPECT_EQ(asked.mode, grace());
+  EXPECT_EQ(asked.gain, 0.25);
+}
+
 TEST(HostMessage, TornBytesAreRefused) {
   for (const HostCommand& command : all_commands()) {
     SCOPED_TRACE(cat("command ", command.index()));
@@ -282,9 +296,9 @@ TEST(HostMessage, TornBytesAreRefused) {
 }
 
 TEST(HostMessage, RefusalsSayWhatWasExpected) {
-  expect_refused(decode_command(ByteList{std::byte{11}}),
-                 "expected a kind of message from 0 to 10");
-  expect_refused(decode_report(ByteList{std::byte{14}}), "expected a kind of message from 0 to 13");
+  expect_refused(decode_command(ByteList{std::byte{12}}),
+                 "expected a kind of message from 0 to 11");
+  expect_refused(decode_report(ByteList{std::byte{15}}), "expected a kind of message from 0 to 14");
   // The length of the address stands behind the kind, and behind it that of the host's name.
   ByteList listening = encode_report(ListeningReport{"host:1"});
   listening[1] = std::byte{9};

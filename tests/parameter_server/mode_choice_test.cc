@@ -285,5 +285,134 @@ TEST(ModeChoice, WhatCannotBeIsRefused) {
   EXPECT_EQ(next.error().message, "the chooser fails");
 }
 
+// ---- the gate of a job that shares its host ---------------------------------------------------
+
+// A choice that has to ask, and its chooser.
+struct Gated {
+  Gated() {
+    ModeChoiceSettings settings = four_replicas();
+    settings.asks = true;
+    choice = std::make_unique<ModeChoice>(settings, std::make_unique<ScriptedChooser>(script));
+    EXPECT_EQ(next_of(*choice, {}, at(0)), "");
+  }
+  ScriptedChooser::Script script;
+  std::unique_ptr<ModeChoice> choice;
+};
+
+// Answers with scores.
+class ScoringChooser : public Chooser {
+ public:
+  SyncMode first(std::span<const IterationTime>) const override { return {}; }
+  Result<SyncChoice> choose(const ChooseInput& input) override {
+    SyncChoice choice{mode_of("x:2"), "it is faster", {}};
+    SyncAlternative better, current;
+    better.mode = choice.mode;
+    better.score = 15;
+    current.mode = input.current;
+    current.score = 10;
+    choice.alternatives = {better, current};
+    return choice;
+  }
+};
+
+TEST(ModeChoiceGate, AClosedGateAsksOnceASecond) {
+  Gated gated;
+  ModeChoice& choice = *gated.choice;
+  gated.script.answer = mode_of("asynchronous");
+  EXPECT_FALSE(choice.take_question().has_value());
+  EXPECT_EQ(next_of(choice, {}, at(1)), "");
+  const auto question = choice.take_question();
+  ASSERT_TRUE(question.has_value());
+  EXPECT_EQ(to_text(question->mode), "asynchronous");
+  EXPECT_EQ(question->gain, 0) << "the chooser has no scores";
+  EXPECT_FALSE(choice.take_question().has_value());
+  EXPECT_EQ(next_of(choice, {}, at(1.5)), "");
+  EXPECT_FALSE(choice.take_question().has_value());
+  EXPECT_EQ(next_of(choice, {}, at(2)), "");
+  EXPECT_TRUE(choice.take_question().has_value());
+  // What does not leave the synchronous mode is not asked for.
+  gated.script.answer = {};
+  EXPECT_EQ(next_of(choice, {}, at(3)), "");
+  EXPECT_FALSE(choice.take_question().has_value());
+}
+
+TEST(ModeChoiceGate, TheGainIsThatOfTheScores) {
+  ModeChoiceSettings settings = four_replicas();
+  settings.asks = true;
+  ModeChoice choice(settings, std::make_unique<ScoringChooser>());
+  EXPECT_EQ(next_of(choice, {}, at(0)), "");
+  EXPECT_EQ(next_of(choice, {}, at(1)), "");
+  const auto question = choice.take_question();
+  ASSERT_TRUE(question.has_value());
+  EXPECT_EQ(to_text(question->mode), "x:2");
+  EXPECT_DOUBLE_EQ(question->gain, 0.5);
+}
+
+TEST(ModeChoiceGate, AnOpenGateLetsTheModeThatWasAskedForPassAtOnce) {
+  Gated gated;
+  ModeChoice& choice = *gated.choice;
+  gated.script.answer = mode_of("asynchronous");
+  EXPECT_EQ(next_of(choice, {}, at(1)), "");
+  choice.set_gate(true);
+  // Also if the chooser speaks only of changes, and has spoken already.
+  gated.script.answer = {};
+  EXPECT_EQ(next_of(choice, {}, at(1.2)), "asynchronous");
+  EXPECT_FALSE(choice.take_question().has_value());
+  // From then on the chooser decides as without a gate.
+  gated.script.answer = mode_of("x:3");
+  EXPECT_EQ(next_of(choice, mode_of("asynchronous"), at(2.2)), "x:3");
+  gated.script.answer = {};
+  EXPECT_EQ(next_of(choice, mode_of("x:3"), at(3.2)), "synchronous");
+}
+
+TEST(ModeChoiceGate, WhenItClosesTheModeIsSynchronousAgain) {
+  Gated gated;
+  ModeChoice& choice = *gated.choice;
+  choice.set_gate(true);
+  gated.script.answer = mode_of("x:3");
+  EXPECT_EQ(next_of(choice, {}, at(1)), "x:3");
+  choice.set_gate(false);
+  const auto back = choice.next(mode_of("x:3"), at(1.1));
+  ASSERT_TRUE(back.ok() && back.value().has_value());
+  EXPECT_EQ(to_text(back.value()->mode), "synchronous");
+  EXPECT_EQ(back.value()->reason, "synchronous: the job may not take more of its host any longer");
+  // It asks again, and the same answer twice changes nothing.
+  EXPECT_EQ(next_of(choice, {}, at(2.1)), "");
+  EXPECT_TRUE(choice.take_question().has_value());
+  choice.set_gate(false);
+  EXPECT_EQ(next_of(choice, {}, at(2.2)), "");
+  EXPECT_FALSE(choice.take_question().has_value());
+}
+
+TEST(ModeChoiceGate, AWantedModePasses) {
+  Gated gated;
+  ModeChoice& choice = *gated.choice;
+  ASSERT_TRUE(choice.want(mode_of("asynchronous")).ok());
+  EXPECT_EQ(next_of(choice, {}, at(0.1)), "asynchronous");
+  EXPECT_EQ(next_of(choice, mode_of("asynchronous"), at(1.1)), "");
+  EXPECT_FALSE(choice.take_question().has_value());
+  // Without the wish the job has to ask for it.
+  ASSERT_TRUE(choice.want(std::nullopt).ok());
+  EXPECT_EQ(next_of(choice, mode_of("asynchronous"), at(1.2)), "synchronous");
+}
+
+TEST(ModeChoiceGate, WithoutAChooserNothingIsAsked) {
+  ModeChoiceSettings settings = four_replicas();
+  settings.asks = true;
+  ModeChoice choice(settings, nullptr);
+  EXPECT_EQ(next_of(choice, mode_of("asynchronous"), at(0)), "");
+  EXPECT_EQ(next_of(choice, mode_of("asynchronous"), at(1)), "");
+  EXPECT_FALSE(choice.take_question().has_value());
+}
+
+TEST(ModeChoiceGate, AJobThatDoesNotShareItsHostHasNone) {
+  ScriptedChooser::Script script;
+  ModeChoice choice(four_replicas(), std::make_unique<ScriptedChooser>(script));
+  choice.set_gate(false);
+  EXPECT_EQ(next_of(choice, {}, at(0)), "");
+  script.answer = mode_of("asynchronous");
+  EXPECT_EQ(next_of(choice, {}, at(1)), "asynchronous");
+}
+
 }  // namespace
 }  // namespace tenuto::servers

@@ -19,7 +19,7 @@ constexpr int32_t kDecider = 2;
 
 const char* name_of(const HostCommand& command) {
   const char* names[] = {"connect", "begin", "members", "install", "lost", "measured",
-                         "mode",    "stop",  "finish",  "save",    "form"};
+                         "mode",    "stop",  "finish",  "save",    "form", "lease"};
   return names[command.index()];
 }
 
@@ -529,6 +529,35 @@ TEST(StagedServerRun, AnotherDeciderMeansOtherFormations) {
                                   "5 2: part:4 part:5"}));
   staged.place_all(2);
   EXPECT_TRUE(staged.run.is_installed());
+}
+
+TEST(ServerRun, AllAreToldWhatTheJobMayTake) {
+  PlayedRun played;
+  ServerRun& run = played.run;
+  run.lease({true, 0.5});
+  played.count_while_answering("");
+  ASSERT_TRUE(run.begin(std::chrono::seconds(5)).ok());
+  EXPECT_EQ(played.count_while_answering("lease"), 5) << "nobody before the run begins";
+  run.lease({true, 0.5});
+  EXPECT_EQ(played.count_while_answering("lease"), 0) << "they know it";
+  run.lease({false, 0});
+  EXPECT_EQ(played.count_while_answering("lease"), 5);
+  // One that comes later knows what the others know, and no more.
+  played.start({{}, ProcessKind::Server, {}, {}});
+  EXPECT_EQ(played.count_while_answering("lease"), 1);
+}
+
+TEST(ServerRun, WhatTheDeciderAsksForIsHandedOn) {
+  PlayedRun played;
+  played.begin();
+  SyncMode mode;
+  mode.kind = SyncKind::Asynchronous;
+  EXPECT_TRUE(played.say(kDecider, AskReport{mode, 0.25}).ok());
+  const std::vector<AskReport> asked = played.run.take_questions();
+  ASSERT_EQ(asked.size(), 1u);
+  EXPECT_EQ(asked[0].mode, mode);
+  EXPECT_EQ(asked[0].gain, 0.25);
+  EXPECT_TRUE(played.run.take_questions().empty());
 }
 
 }  // namespace

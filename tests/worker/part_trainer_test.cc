@@ -20,6 +20,7 @@
 #include "base/mailbox.h"
 #include "parameter_server/mass_store.h"
 #include "worker/local_steps.h"
+#include "worker/pace.h"
 
 namespace tenuto {
 namespace {
@@ -57,7 +58,8 @@ struct Trained {
 
   // Validations are due after every other step; a step has a mass of 4.
   explicit Trained(Compute compute, Validate validate = {}, LocalSteps* local_steps = nullptr,
-                   std::function<ProcessorUse()> look = {}) {
+                   std::function<ProcessorUse()> look = {},
+                   std::function<Duration()> processor_time = {}) {
     BackgroundTrainerSettings settings;
     settings.local_steps = local_steps;
     settings.look = std::move(look);
@@ -68,6 +70,7 @@ struct Trained {
     settings.wake_host = [this] { news.post({}); };
     settings.fail = [this](const Error& why) { failures.push_back(why.message); };
     settings.iteration = {4};
+    if (processor_time) settings.processor_time = std::move(processor_time);
     trainer = std::make_unique<BackgroundTrainer>(std::move(settings));
   }
 
@@ -335,6 +338,49 @@ TEST(PartTrainer, AValidationThatFailsIsToldOnce) {
   EXPECT_FALSE(trained.trainer->advance({}).has_value());
   EXPECT_EQ(trained.failures, std::vector<std::string>{"out of memory"});
   EXPECT_FALSE(trained.trainer->take_validated().has_value());
+}
+
+// ---- the limit of cores ----------------------------------------------------------------------
+
+TEST(Pace, APauseMakesUpForWhatWasUsed) {
+  using std::chrono::milliseconds;
+  // A second of two cores, where one is allowed.
+  EXPECT_EQ(pause_for(milliseconds(2000), milliseconds(1000), 1), milliseconds(1000));
+  EXPECT_EQ(pause_for(milliseconds(2000), milliseconds(1000), 2), Duration{});
+  EXPECT_EQ(pause_for(milliseconds(2000), milliseconds(1000), 4), Duration{});
+  EXPECT_EQ(pause_for(milliseconds(500), milliseconds(1000), 0.25), milliseconds(1000));
+  // No limit.
+  EXPECT_EQ(pause_for(milliseconds(2000), milliseconds(1000), 0), Duration{});
+  EXPECT_EQ(pause_for(milliseconds(2000), milliseconds(1000), -1), Duration{});
+  EXPECT_EQ(
+      pause_for(milliseconds(2000), milliseconds(1000), std::numeric_limits<double>::quiet_NaN()),
+      Duration{});
+  // Nobody pauses for ever.
+  EXPECT_EQ(pause_for(milliseconds(2000), milliseconds(1000), 1e-300), kMostPause);
+}
+
+// The process seems to use a second of processor time whenever it is asked: each work would begin
+// with a long pause.
+TEST(PartTrainer, APauseEndsWhenTheLimitDoes) {
+  std::atomic<int> looks = 0;
+  Trained trained(doubled, {}, nullptr, {}, [&looks] { return std::chrono::seconds(++looks); });
+  trained.begin(1, 2, {payload_of({1})});
+  trained.wait();
+  EXPECT_TRUE(trained.trainer->advance({}).has_value());
+  trained.trainer->limit_cores(1e-3);
+  trained.begin(2, 2, {payload_of({2})});
+  // The next work takes its place, and pauses as well.
+  trained.begin(3, 2, {payload_of({3})});
+  trained.trainer->limit_cores(0);
+  for (bool has_third = false; !has_third;) {
+    trained.wait();
+    const auto computed = trained.trainer->advance({});
+    has_third = computed && values_of(computed->gradients[0]) == std::vector<float>{6};
+    if (has_third) {
+      EXPECT_LT(computed->time.compute, kMostPause);
+    }
+  }
+  EXPECT_TRUE(trained.failures.empty());
 }
 
 }  // namespace

@@ -283,5 +283,25 @@ TEST_F(ServerStartTest, TheChooserIsThatOfTheJob) {
   EXPECT_FALSE(chooser_of(job).ok());
 }
 
+TEST_F(ServerStartTest, AJobThatSharesItsHostBeginsSynchronous) {
+  Job job = served_job();
+  EXPECT_FALSE(mode_choice_of(job).asks);
+  job.sync.mode = "auto";
+  job.sync.ledger = "ledger";
+  EXPECT_TRUE(mode_choice_of(job).asks);
+  EXPECT_EQ(to_text(first_mode_of(job).value()), "synchronous");
+  // Also if it was in another mode.
+  servers::SavedState state;
+  state.state = std::make_shared<const std::vector<std::byte>>();
+  state.record = busy_record(2);
+  state.record->mode.kind = SyncKind::Asynchronous;
+  const auto start = decider_start_of(job, write(kFirst, state));
+  ASSERT_TRUE(start.ok()) << start.error().message;
+  EXPECT_EQ(to_text(start.value().record.mode), "synchronous");
+  // A mode that the job names is a wish, which is not asked for.
+  job.sync.mode = "asynchronous";
+  EXPECT_EQ(to_text(first_mode_of(job).value()), "asynchronous");
+}
+
 }  // namespace
 }  // namespace tenuto
