@@ -5,10 +5,10 @@
 TENUTO is the program, with tenuto-worker beside it. Each job has two replicas and two servers. One
 replica of job A runs for --runs of the time only (it is stopped and continued, ten times a second),
 so A would gain from leaving the synchronous mode. Job B stays synchronous. Each row is a way in
-which A runs beside B: not at all, synchronous, asynchronous as far as the ledger of the host lets
-it, and asynchronous without a ledger. For each there are the time of B's step, that of A's step, the
-share of A's steps that are not synchronous, and what the ledger has said. Times are means over the
-repeats, with their standard errors; the rows take turns.
+which A runs beside B: not at all, synchronous, in the mode that it chooses as far as the ledger of
+the host lets it, and in the mode that it chooses without a ledger. For each there are the time of
+B's step, that of A's step, the share of A's steps that are not synchronous, and what the ledger has
+said. Times are means over the repeats, with their standard errors; the rows take turns.
 """
 import argparse
 import math

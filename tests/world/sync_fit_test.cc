@@ -313,11 +313,11 @@ TEST(JobChooserFile, ContentsAreTakenFromTheFile) {
             cat("--sync.chooser_content is not the content of ", file.path(), ": leave it out"));
 }
 
-TEST(SyncSettings, ALedgerIsForRunsWithServers) {
+TEST(SyncSettings, ALedgerIsForRunsThatMayLeaveSynchrony) {
   EXPECT_EQ(refusal(with_servers(), {"sync.ledger=/tmp/ledger", "optimizer.clip=0"}), "");
   const std::string sentence = refusal(four_replicas(), {"sync.ledger=/tmp/ledger"});
-  EXPECT_NE(sentence.find("sync.ledger names /tmp/ledger, and only a job with sync.architecture = "
-                          "\"servers\" can leave the synchronous mode"),
+  EXPECT_NE(sentence.find("sync.ledger names /tmp/ledger, and with sync.mode = \"synchronous\" "
+                          "this job never leaves the synchronous mode"),
             std::string::npos)
       << sentence;
 }
