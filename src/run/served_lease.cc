@@ -21,7 +21,8 @@ constexpr Duration kLeaseLength = minutes(2);
 constexpr Duration kRenewBefore = seconds(40);
 // A lease that is not used for so long is given back.
 constexpr Duration kUnused = seconds(10);
-constexpr Duration kWishLives = minutes(1);
+// A chooser repeats its question each second as long as it thinks so.
+constexpr Duration kWishLives = seconds(5);
 // A refused job asks again after a pause, which doubles each time: its reasons rarely change fast.
 constexpr Duration kFirstPause = seconds(5);
 constexpr Duration kMostPause = minutes(5);

@@ -35,8 +35,8 @@ class ServedLease {
   void add(const servers::MeasuredIteration& iteration);
   // The mode in force.
   void set_mode(const SyncMode& mode);
-  // The chooser would leave the synchronous mode. The question stands until it is asked, or for a
-  // minute.
+  // The chooser would leave the synchronous mode. The question stands until it is asked, or for
+  // some seconds.
   void ask(const servers::AskReport& question, Duration now);
 
   // What is to be said to the ledger. `cores`: that the processes of the job used here since the
