@@ -17,6 +17,9 @@ namespace tenuto {
 
 namespace {
 
+// The latest moment: far above what a host lives, and so that sums of two fit.
+constexpr int64_t kMostMoment = int64_t{1} << 60;
+
 template <class Number>
 std::string three(const std::array<Number, kHostResources>& numbers) {
   std::string text;
@@ -88,7 +91,7 @@ class LedgerReader {
     int64_t count = 0;
     const bool is_there = take(count);
     moment = Duration(count);
-    return is_there && count >= 0;
+    return is_there && count >= 0 && count <= kMostMoment;
   }
   template <class Number>
   bool take(std::array<Number, kHostResources>& numbers) {
@@ -173,7 +176,8 @@ Result<HostLedger> ledger_from_text(std::string_view text, const std::string& pa
     LeasedPart part;
     const bool is_whole = reader.read(part.from, part.loss, part.slack, part.beyond);
     if (!is_whole || !is_possible(part.slack) || !is_possible(part.beyond) ||
-        !ledger.knows(part.from) || ledger.leases_.empty()) {
+        !ledger.knows(part.from) || ledger.leases_.empty() ||
+        ledger.leases_.back().parts.size() >= kMostHostJobs) {
       return reader.refused("\"part JOB LOSS\" of a job, behind a lease");
     }
     ledger.leases_.back().parts.push_back(part);

@@ -67,6 +67,7 @@ class CountingTrainer : public PartTrainer {
     return computed;
   }
   Duration due() const override { return looked_; }
+  void limit_cores(double limit) override { cores = limit; }
   std::optional<ValidatedReport> take_validated() override {
     if (validations.empty()) return {};
     const ValidatedReport first = validations.front();
@@ -77,6 +78,7 @@ class CountingTrainer : public PartTrainer {
   std::deque<ValidatedReport> validations;
   std::optional<double> loss;
   bool gives_transfer = true;
+  double cores = 0;
 
  private:
   int64_t last_serial_ = -1;
@@ -118,6 +120,7 @@ class ScriptedHost : public HostLink {
     if (std::holds_alternative<ListeningReport>(report)) commands_.push_back(first);
     if (std::holds_alternative<ConnectedReport>(report)) {
       commands_.push_back(BeginCommand{std::chrono::seconds(3)});
+      if (lease) commands_.push_back(*lease);
       commands_.push_back(MembersCommand{members()});
     }
     if (const auto* forming = std::get_if<FormingReport>(&report)) {
@@ -142,6 +145,7 @@ class ScriptedHost : public HostLink {
   }
 
   HostCommand first = ConnectCommand{};
+  std::optional<LeaseCommand> lease;
   std::vector<HostReport> reports;
   int iterations = 0;
   int64_t stops_at_version = 0;  // 0 = after some iterations
@@ -310,6 +314,14 @@ TEST(RunHost, WhatTheTrainerDoesNotMeasureIsMeasured) {
     EXPECT_EQ(report.iteration.processor.cpu, Duration{4});
     EXPECT_EQ(report.iteration.loss, 1.5);
   }
+}
+
+TEST(RunHost, TheTrainerKnowsHowManyCoresItMayUse) {
+  HostedRun hosted;
+  hosted.host.lease = LeaseCommand{false, 2.5};
+  const Status ran = hosted.run();
+  ASSERT_TRUE(ran.ok()) << ran.error().message;
+  EXPECT_EQ(hosted.trainer.cores, 2.5);
 }
 
 // A part of several stages gets no work before it is connected to the others.
