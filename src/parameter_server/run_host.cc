@@ -221,8 +221,8 @@ class HostLoop {
     // Offers that wait may make an update in the new mode at once.
     const Version before = decider->record().version;
     if (const Status fault = process_.change(mode); !fault.ok()) return fault;
-    return link_.report(ModeReport{mode, choice.value()->reason, before,
-                                   best_alternatives(*choice.value())});
+    return link_.report(
+        ModeReport{mode, choice.value()->reason, before, best_alternatives(*choice.value())});
   }
 
   // The host lets keepers finish when the decider has committed all, so all versions are committed.

@@ -133,7 +133,7 @@ class ServedCoordinator {
   Version stored_;                     // of the newest checkpoint of this run
   // The newest change of the mode, until its first update is committed.
   std::optional<servers::ModeReport> changed_;
-  std::string audited_;                // what the audit at the end has found
+  std::string audited_;  // what the audit at the end has found
   std::string last_death_;
   Duration listened_at_{};
   Duration progress_at_{};          // when a process came, or said something new

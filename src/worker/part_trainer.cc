@@ -227,8 +227,7 @@ Result<PartGradient> BackgroundTrainer::gradient_of(const Task& task) const {
   return change;
 }
 
-Result<servers::ComputedIteration> BackgroundTrainer::compute(const Task& task,
-                                                              Duration paused) {
+Result<servers::ComputedIteration> BackgroundTrainer::compute(const Task& task, Duration paused) {
   const Duration begun = settings_.clock->now();
   if (watch_) watch_->begin(begun);
   const auto gradient = gradient_of(task);
