@@ -26,6 +26,7 @@ Result<std::vector<Stretch>> price_steps(const Plan& plan, const Model& model, c
     if (!timeline.ok()) return timeline.error();
     Stretch stretch{first, end, timeline.value().period, {}};
     for (const Fault& fault : faults) {
+      if (is_hog(fault)) continue;  // it changes no price
       if (lasts(fault) && in_force(fault, first)) stretch.faults.push_back(describe(fault));
     }
     stretches.push_back(std::move(stretch));

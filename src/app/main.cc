@@ -241,6 +241,9 @@ void add_live_commands(CLI::App& app, const Chosen& chosen) {
                    "partition=P.S:Xms: no message reaches or leaves this worker for X ms; "
                    "clock-skew=P.S:Xms: its clock is X ms ahead, 0ms: removes it; "
                    "kill=P.S, stop=P.S, resume=P.S, start=P.S: does this to the worker's process; "
+                   "cpu-hog=P.S:N: N threads take the processors of its host; "
+                   "bandwidth-hog=P.S:XMB: a process there sends itself X MB/s, 0MB: as much as it "
+                   "can; of both: :Xms at the end: for X ms, :off instead of N or X: ends it; "
                    "kill=coordinator, stop=coordinator: does it to the coordinator")
       ->required();
   inject->footer("Example: tenuto inject runs/paced link=1-2:20ms");

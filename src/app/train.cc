@@ -117,12 +117,26 @@ Status check_shared_rates(const Job& job) {
   return ok();
 }
 
+// Hogs are started by the launcher that has started the workers.
+Status check_without_hogs(const Job& job) {
+  for (size_t i = 0; i < job.faults.size(); ++i) {
+    if (!is_hog(job.faults[i])) continue;
+    return invalid(
+        cat("fault[", i, "].kind \"", job.faults[i].kind,
+            "\": a hog is started only on the host of `tenuto train`, and the workers of "
+            "`tenuto coordinator` are on hosts of their own: leave the fault out, and "
+            "start a program there that takes their resources"));
+  }
+  return ok();
+}
+
 // Refuses valid jobs that `tenuto train` cannot run here.
 Status check_runnable(const TrainOptions& options, const Job& job) {
   if (Status right = check_between_processes(job.network, "tenuto train"); !right.ok())
     return right;
   if (const Status shared = check_shared_rates(job); !shared.ok()) return shared;
-  if (job.device.kind == "paced" || !options.start_workers) return ok();  // workers read the data
+  if (!options.start_workers) return check_without_hogs(job);  // workers read the data
+  if (job.device.kind == "paced") return ok();
   for (const std::string& path : job.data.paths) {
     std::error_code failure;
     if (!std::filesystem::exists(path, failure)) {
@@ -478,11 +492,14 @@ int train(const TrainOptions& asked) {
     say_ending(options, job, run.value(), how, progress.figures(), start.value());
     return how.exit_code;
   };
+  // It starts faster than a program with torch. Without it, hogs take the workers' own program.
+  const Result<std::string> hogs = find_paced_worker();
   const Result<Ending> ending = supervise({.job = &job,
                                            .directory = run.value().path(),
                                            .program = program.value(),
                                            .token = input.token,
                                            .workers = members_of(job, plan.value()),
+                                           .hog_program = hogs.ok() ? hogs.value() : "",
                                            .coordinate = coordinator});
   remove_coordinator_address(run.value().path());  // a coordinator that died has not removed it
   if (!ending.ok()) return fail(ending.error(), 1);

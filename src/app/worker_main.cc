@@ -23,6 +23,7 @@
 #include "app/real_device.h"
 #include "base/last_words.h"
 #include "base/standard_output.h"
+#include "worker/hog.h"
 #include "worker/worker_run.h"
 
 namespace {
@@ -53,8 +54,7 @@ void end_with(int process) {
     pollfd ended{descriptor, POLLIN, 0};
     while (poll(&ended, 1, -1) != 1) {
     }
-    std::fprintf(stderr,
-                 "tenuto: this worker ends, because the process that started it has ended\n");
+    std::fprintf(stderr, "tenuto: this process ends, because the one that started it has ended\n");
     _exit(1);
   }).detach();
 }
@@ -74,7 +74,7 @@ bool tie_to_parent(int parent) {
     if (process == parent) return true;
   }
   std::fprintf(stderr,
-               "tenuto: this worker ends, because process %d, which started it, has ended\n",
+               "tenuto: this process ends, because process %d, which started it, has ended\n",
                parent);
   return false;
 }
@@ -118,6 +118,21 @@ int run_worker(const tenuto::WorkerSettings& worker, int parent) {
   return exit_code;
 }
 
+// The exit code of a task that is done, or has said why not.
+int end_of(const tenuto::Status& done) { return done.ok() ? 0 : say(done.error().message, 1); }
+
+// Adds the task of a process that takes resources of its host.
+const CLI::App* add_hog(CLI::App& app, tenuto::HogSettings& hog, int& parent) {
+  CLI::App* take = app.add_subcommand("hog", "take resources away from the workers of this host");
+  take->add_option("--threads", hog.threads, "that compute; 0 = send bytes to itself instead");
+  take->add_option("--device", hog.device, "network device with the address to send to");
+  take->add_option("--megabytes-per-second", hog.megabytes_per_second, "0 = as much as it can");
+  take->add_option("--for-ms", hog.for_ms, "how long; 0 = until it is ended");
+  take->add_option("--like", hog.like, "process on whose processors to compute; 0 = on all");
+  take->add_option("--parent", parent, "end when this process ends; 0 = none");
+  return take;
+}
+
 int run_program(int count, char** arguments) {
   CLI::App app("One worker of a Tenuto run; started by tenuto.", "tenuto-worker");
   app.require_subcommand(0, 1);
@@ -154,6 +169,8 @@ int run_program(int count, char** arguments) {
   probe->add_option("--worker", links.worker, "number of this worker, from 0")->required();
   probe->add_option("--workers", links.workers, "how many there are")->required();
   probe->add_option("--parent", parent, "end when this process ends; 0 = none");
+  tenuto::HogSettings hog;
+  const CLI::App* take = add_hog(app, hog, parent);
   bool describe = false;
   app.add_flag("--describe", describe, "print versions and devices");
   try {
@@ -176,14 +193,12 @@ int run_program(int count, char** arguments) {
     return exit_code;
   }
   if (!tie_to_parent(parent)) return 1;
+  if (take->parsed()) return end_of(tenuto::run_hog(hog));
   const char* token = std::getenv("TENUTO_TOKEN");
   worker.token = links.token = token == nullptr ? "" : token;
   unsetenv("TENUTO_TOKEN");
-  if (measure->parsed() || probe->parsed()) {
-    const tenuto::Status done =
-        measure->parsed() ? tenuto::measure_layers_of(layers) : tenuto::measure_links_with(links);
-    return done.ok() ? 0 : say(done.error().message, 1);
-  }
+  if (measure->parsed()) return end_of(tenuto::measure_layers_of(layers));
+  if (probe->parsed()) return end_of(tenuto::measure_links_with(links));
   return run_worker(worker, parent);
 }
 

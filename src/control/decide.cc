@@ -121,7 +121,9 @@ void Turn::hear(const Exited& exited) {
 }
 
 void Turn::hear(const Request& request) {
-  if (s().situation == Situation::Ended || request.kind == Request::Kind::Signal) return;
+  const bool is_of_launcher =
+      request.kind == Request::Kind::Signal || request.kind == Request::Kind::Hog;
+  if (s().situation == Situation::Ended || is_of_launcher) return;
   if (request.kind == Request::Kind::Checkpoint) {
     make(CheckpointAsked{first_unmade_version(s())});
     return out_.say(cat("asked for a checkpoint: version ", s().save_request, " will be saved"));

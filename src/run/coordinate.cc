@@ -56,6 +56,7 @@ class Coordinator {
   void hear_launcher(const Notice& notice);
   void answer(const Question& question);
   void inject_death(const Question& question, const Request& request);
+  void inject_hog(const Question& question, const Request& request);
   void inject_own_death(const Question& question, const Request& request);
   // Ends this process if an injected kill of the coordinator is due with this decision.
   void die_if_due(const Decision& decision, bool begins);
@@ -216,6 +217,7 @@ void Coordinator::answer(const Question& question) {
   if (request.value().kind == Request::Kind::Signal) {
     return inject_death(question, request.value());
   }
+  if (request.value().kind == Request::Kind::Hog) return inject_hog(question, request.value());
   const Fault& fault = request.value().fault;
   if (request.value().kind == Request::Kind::Fault && is_of_worker(fault)) {
     const WorkerId worker = worker_of(fault, input_.job->seats());
@@ -238,12 +240,23 @@ void Coordinator::inject_death(const Question& question, const Request& request)
       process_.refusal_of(worker, kind, of.exited || !has_come(of), has_come(of));
   if (!refusal.empty()) return server_->answer(question.id, "", refusal);
   process_.carry_out(worker, kind, request.number);
-  say("fault", open_step(state_), cat("requested: ", describe(request.fault)));
+  say("fault", open_step(state_), describe_request(request));
+  server_->answer(question.id, cat(question.text, ": done in step ", open_step(state_)), "");
+}
+
+void Coordinator::inject_hog(const Question& question, const Request& request) {
+  const WorkerId worker = worker_of(request.fault, input_.job->seats());
+  const Member& of = state_.members[static_cast<size_t>(worker.value)];
+  const std::string refusal =
+      process_.refusal_of(worker, request.fault.kind, of.exited || !has_come(of), has_come(of));
+  if (!refusal.empty()) return server_->answer(question.id, "", refusal);
+  process_.carry_out_hog(request);
+  say("fault", open_step(state_), describe_request(request));
   server_->answer(question.id, cat(question.text, ": done in step ", open_step(state_)), "");
 }
 
 void Coordinator::inject_own_death(const Question& question, const Request& request) {
-  say("fault", open_step(state_), cat("requested: ", describe(request.fault)));
+  say("fault", open_step(state_), describe_request(request));
   server_->answer(question.id, cat(question.text, ": done in step ", open_step(state_)), "");
   process_.end_later(request.number);
 }
@@ -371,6 +384,7 @@ Status Coordinator::write_plan() const {
 void Coordinator::tell_faults() {
   for (const FaultNews& news : announcer_.advance(open_step(state_), state_.faults)) {
     say("fault", news.step, news.sentence);
+    process_.carry_out_hog(news);
     if (news.starts.empty()) continue;
     Fault start;
     start.worker = news.starts;

@@ -10,6 +10,7 @@
 #include "base/clock.h"
 #include "base/text.h"
 #include "run/coordinator_address.h"
+#include "world/fault.h"
 #include "world/load.h"
 
 namespace tenuto {
@@ -24,6 +25,10 @@ constexpr Duration kLastWord = std::chrono::milliseconds(50);
 
 // Why a request about the process of a worker cannot be carried out here, and how it can be.
 std::string started_elsewhere(WorkerId worker, const std::string& kind) {
+  if (kind == "cpu-hog" || kind == "bandwidth-hog") {
+    return cat("worker ", worker, " was started by `tenuto worker`, and a hog is started only on ",
+               "the host of `tenuto train`: start a program there that takes its resources");
+  }
   const char* how =
       kind == "start"
           ? ": start `tenuto worker` on its host with the same number, and it joins the "
@@ -115,6 +120,30 @@ void CoordinatorProcess::carry_out(WorkerId worker, const std::string& kind, int
   send({.kind = kind == "start" ? Notice::Kind::Start : Notice::Kind::Signal,
         .worker = worker.value,
         .number = number},
+       true);
+}
+
+void CoordinatorProcess::carry_out_hog(const FaultNews& news) const {
+  if (news.hog < 0) return;
+  if (news.ends) return send({.kind = Notice::Kind::EndHog, .number = news.hog}, true);
+  start_hog(news.hog, input_.job->faults[static_cast<size_t>(news.hog)]);
+}
+
+void CoordinatorProcess::carry_out_hog(const Request& request) const {
+  // The job's own hogs have numbers from 0 on.
+  const WorkerId worker = worker_of(request.fault, input_.job->seats());
+  const int32_t number = -1 - 2 * worker.value - (request.fault.kind == "cpu-hog" ? 0 : 1);
+  if (request.number == 0) return send({.kind = Notice::Kind::EndHog, .number = number}, true);
+  start_hog(number, request.fault);
+}
+
+void CoordinatorProcess::start_hog(int32_t number, const Fault& hog) const {
+  send({.kind = Notice::Kind::StartHog,
+        .worker = worker_of(hog, input_.job->seats()).value,
+        .number = number,
+        .threads = hog.threads,
+        .megabytes_per_second = hog.megabytes_per_second,
+        .for_ms = hog.for_ms},
        true);
 }
 

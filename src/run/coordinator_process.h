@@ -13,8 +13,10 @@
 
 #include "base/result.h"
 #include "base/unit.h"
+#include "control/input.h"
 #include "control/server.h"
 #include "run/descriptor.h"
+#include "run/fault_news.h"
 #include "run/notice.h"
 #include "run/run_input.h"
 
@@ -49,12 +51,18 @@ class CoordinatorProcess {
   // stops this process if end_later() has asked for it. `committed`: so many steps are done.
   void show_life(Server& server, int64_t committed);
 
-  // Why a request (Request::Kind::Signal) about the process of a worker cannot be carried out, in
-  // one sentence; empty = it can. `has_come`: a process has reported as this worker.
+  // Why a request about the process of a worker cannot be carried out, in one sentence; empty = it
+  // can. `kind`: of the fault of a Request::Kind::Signal or ::Hog. `has_come`: a process has
+  // reported as this worker.
   std::string refusal_of(WorkerId worker, const std::string& kind, bool has_ended,
                          bool has_come) const;
   // Has the launcher send the signal, or start a process if `kind` is "start".
   void carry_out(WorkerId worker, const std::string& kind, int number) const;
+  // Has the launcher start the hog among the job's faults that has news, or end it.
+  void carry_out_hog(const FaultNews& news) const;
+  // Has the launcher start a requested hog (Request::Kind::Hog) or end it. One that is started ends
+  // the one of its kind that was requested before beside the same worker.
+  void carry_out_hog(const Request& request) const;
   // This process gets the signal a little later, when the answer to the person has left.
   void end_later(int number);
 
@@ -63,6 +71,8 @@ class CoordinatorProcess {
   void leave(bool well, const std::function<void()>& collect);
 
  private:
+  void start_hog(int32_t number, const Fault& hog) const;
+
   const RunInput& input_;
   const Post& launcher_;
   const Descriptor wake_;

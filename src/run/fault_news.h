@@ -14,10 +14,13 @@ struct FaultNews {
   int64_t step = 0;
   std::string sentence;
   std::string starts = {};  // the worker to start now, as the fault names it; empty = none
+  int32_t hog = -1;         // the job's fault of this number is a hog, which is to be started now,
+  bool ends = false;        // or to be ended; -1 = none
 };
 
 // Announces a job's faults, each once. The workers themselves apply the faults, at the steps that
-// the faults name; this only reports it.
+// the faults name; this only reports it. What the launcher has to do is in the news: to start a
+// worker, and to start or end a hog.
 class FaultAnnouncer {
  public:
   // `steps`: of the run; faults of later steps never begin. `faults`: of the job; must outlive it.
@@ -31,7 +34,8 @@ class FaultAnnouncer {
   std::vector<FaultNews> advance(int64_t open, const std::vector<Fault>& wanted = {});
 
  private:
-  void look(const Fault& fault, int64_t open, std::vector<FaultNews>& news) const;
+  // `hog`: see FaultNews.
+  void look(const Fault& fault, int32_t hog, int64_t open, std::vector<FaultNews>& news) const;
 
   const std::vector<Fault>& faults_;
   int64_t steps_;

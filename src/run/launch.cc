@@ -64,6 +64,19 @@ std::vector<std::string> run_task(const LaunchSettings& settings, WorkerId worke
   return words;
 }
 
+// The command-line arguments of a hog on the processors of the process `like`.
+std::vector<std::string> hog_task(const LaunchSettings& settings, const Hog& hog, int like) {
+  std::vector<std::string> words = {"hog"};
+  if (hog.threads > 0) {
+    words.insert(words.end(), {"--threads", cat(hog.threads), "--like", cat(like)});
+  } else {
+    words.insert(words.end(), {"--device", settings.device, "--megabytes-per-second",
+                               cat(hog.megabytes_per_second)});
+  }
+  words.insert(words.end(), {"--for-ms", cat(hog.for_ms), "--parent", cat(getpid())});
+  return words;
+}
+
 std::vector<char*> pointers(std::vector<std::string>& texts) {
   std::vector<char*> all;
   for (std::string& text : texts) all.push_back(text.data());
@@ -91,6 +104,12 @@ int become(int log, pid_t parent, char** arguments, char** environment) {
   return errno;
 }
 
+// Waits for the end of a process that has ended, or was told to.
+void await_end(int pid) {
+  while (waitpid(pid, nullptr, 0) < 0 && errno == EINTR) {
+  }
+}
+
 // Starts a program; 0, or the errno of what went wrong.
 int spawn(const std::string& log_path, std::vector<std::string>& arguments,
           std::vector<std::string>& environment, pid_t& pid) {
@@ -116,9 +135,14 @@ int spawn(const std::string& log_path, std::vector<std::string>& arguments,
   while ((count = read(from.number(), &failure, sizeof(failure))) < 0 && errno == EINTR) {
   }
   if (count != sizeof(failure)) return 0;  // closed by exec
-  while (waitpid(pid, nullptr, 0) < 0 && errno == EINTR) {
-  }
+  await_end(pid);
   return failure;
+}
+
+int64_t size_of(const std::string& path) {
+  std::error_code none;
+  const auto size = static_cast<int64_t>(std::filesystem::file_size(path, none));
+  return none ? 0 : size;
 }
 
 // The last line of a file that begins behind `begin`, cut short; empty when there is none.
@@ -177,8 +201,7 @@ Status Launcher::start_one(WorkerId worker, int32_t incarnation) {
   arguments.insert(arguments.end(), task.begin(), task.end());
   arguments.insert(arguments.end(), {"--parent", cat(getpid())});
   std::vector<std::string> environment = environment_with({"TENUTO_TOKEN=" + settings_.token});
-  std::error_code no_log;
-  const auto said = static_cast<int64_t>(std::filesystem::file_size(log, no_log));
+  const int64_t said = size_of(log);
   pid_t pid = -1;
   const std::string program = arguments.front();
   const int failure = spawn(log, arguments, environment, pid);
@@ -189,7 +212,7 @@ Status Launcher::start_one(WorkerId worker, int32_t incarnation) {
                      "): ", std::strerror(failure))};
   }
   const int descriptor = static_cast<int>(syscall(SYS_pidfd_open, pid, 0));
-  children_.push_back({worker, pid, descriptor, log, no_log ? 0 : said});
+  children_.push_back({worker, pid, descriptor, log, said});
   return ok();
 }
 
@@ -225,6 +248,65 @@ Status Launcher::signal(WorkerId worker, int number) {
                      "someone else"));
 }
 
+Status Launcher::start_hog(const Hog& hog) {
+  end_hog(hog.number);
+  const auto beside = std::find_if(children_.begin(), children_.end(), [&](const Child& child) {
+    return child.worker == hog.worker && child.pid >= 0;
+  });
+  if (beside == children_.end()) {
+    return invalid(cat("no hog is started beside worker ", hog.worker,
+                       ": it has ended, or was started by someone else"));
+  }
+  std::vector<std::string> arguments = with_number(settings_.prefix, hog.worker);
+  arguments.push_back(settings_.hog_program.empty() ? settings_.program : settings_.hog_program);
+  const std::vector<std::string> task = hog_task(settings_, hog, beside->pid);
+  arguments.insert(arguments.end(), task.begin(), task.end());
+  std::vector<std::string> environment = environment_with({"TENUTO_TOKEN="});
+  const int64_t said = size_of(hog_log());
+  const std::string program = arguments.front();
+  pid_t pid = -1;
+  const int failure = spawn(hog_log(), arguments, environment, pid);
+  if (failure != 0) {
+    return Error{Code::Invalid, Reach::Job,
+                 cat("cannot start a hog beside worker ", hog.worker, " (", program, ", log ",
+                     hog_log(), "): ", std::strerror(failure))};
+  }
+  hogs_.push_back({hog, pid, said});
+  return ok();
+}
+
+void Launcher::end_hog(int32_t number) {
+  std::erase_if(hogs_, [&](const HogChild& child) {
+    if (child.hog.number != number) return false;
+    kill(child.pid, SIGKILL);
+    await_end(child.pid);
+    return true;
+  });
+}
+
+void Launcher::end_all_hogs() {
+  for (const HogChild& child : hogs_) kill(child.pid, SIGKILL);
+  for (const HogChild& child : hogs_) await_end(child.pid);
+  hogs_.clear();
+}
+
+std::vector<std::string> Launcher::reap_hogs() {
+  std::vector<std::string> troubles;
+  std::erase_if(hogs_, [&](const HogChild& child) {
+    int status = 0;
+    if (waitpid(child.pid, &status, WNOHANG) != child.pid) return false;
+    if (WIFEXITED(status) && WEXITSTATUS(status) == 0) return true;
+    const std::string fate = WIFSIGNALED(status)
+                                 ? cat("was killed by signal ", WTERMSIG(status))
+                                 : cat("ended with exit code ", WEXITSTATUS(status));
+    const std::string said = last_line(hog_log(), child.log_begin);
+    troubles.push_back(
+        cat("the hog beside worker ", child.hog.worker, " ", fate, said.empty() ? "" : ": ", said));
+    return true;
+  });
+  return troubles;
+}
+
 int32_t Launcher::alive() const {
   int32_t count = 0;
   for (const Child& child : children_) count += child.pid >= 0 ? 1 : 0;
@@ -232,6 +314,7 @@ int32_t Launcher::alive() const {
 }
 
 void Launcher::finish(Duration limit) {
+  end_all_hogs();
   const Duration end = monotonic_clock().now() + limit;
   reap();
   while (alive() > 0 && monotonic_clock().now() < end) {
@@ -245,8 +328,7 @@ void Launcher::finish(Duration limit) {
   }
   for (Child& child : children_) {
     if (child.pid < 0) continue;
-    while (waitpid(child.pid, nullptr, 0) < 0 && errno == EINTR) {
-    }
+    await_end(child.pid);
     if (child.descriptor >= 0) close(child.descriptor);
     child.pid = child.descriptor = -1;
   }

@@ -1,4 +1,5 @@
-// Starts and watches the worker processes of this host; none outlives the launcher.
+// Starts and watches the worker processes of this host, and the hogs that take resources from them
+// (worker/hog.h); none outlives the launcher.
 //
 // The kernel kills a worker when the thread that started it ends, so start() must be called from a
 // thread that lives as long as the process. A worker also ends by itself when its conversation with
@@ -25,8 +26,19 @@ struct LaunchSettings {
   std::string coordinator;  // host:port
   std::string job, token;   // the token travels in the environment, never on the command line
   std::string tls;          // folder with certificates; empty = none
-  std::string directory;    // for worker-N.log
+  std::string directory;    // for worker-N.log and hogs.log
   std::vector<WorkerId> workers;
+  std::string hog_program = {};  // path of a worker's program that starts fast; empty = `program`
+  std::string device = {};       // network.device, for hogs
+};
+
+// A process that is to take resources of the host of a worker.
+struct Hog {
+  int32_t number = 0;  // names it; one that is started later ends an earlier one of its number
+  WorkerId worker;
+  int32_t threads = 0;              // that compute; 0 = it sends bytes to itself instead
+  double megabytes_per_second = 0;  // of these bytes; 0 = as much as it can
+  double for_ms = 0;                // how long; 0 = until it is ended
 };
 
 // The workers of one run on this host.
@@ -35,7 +47,7 @@ class Launcher {
   Launcher() = default;
   Launcher(const Launcher&) = delete;
   Launcher& operator=(const Launcher&) = delete;
-  // Kills and reaps the workers that are left.
+  // Kills and reaps the workers and hogs that are left.
   ~Launcher();
 
   // Starts the workers; on an error none is left.
@@ -55,9 +67,18 @@ class Launcher {
   //
   // Errors: Invalid/Call  no such process was started here, or it has ended
   Status signal(WorkerId worker, int number);
+  // Starts a hog beside a live worker: under the same words of coordinator.launch, so on the same
+  // host, and for computing on the same processors.
+  //
+  // Errors: Invalid/Call  the worker has no process here; Invalid/Job as start()
+  Status start_hog(const Hog& hog);
+  // Ends the hog of that number, if there is one.
+  void end_hog(int32_t number);
+  // Why each of the hogs that have ended in trouble since the last call did so, in a sentence.
+  std::vector<std::string> reap_hogs();
   // The number of live workers.
   int32_t alive() const;
-  // Waits until all have ended, `limit` at most; kills those that have not.
+  // Ends all hogs. Waits until all workers have ended, `limit` at most; kills those that have not.
   void finish(Duration limit);
 
  private:
@@ -68,9 +89,18 @@ class Launcher {
     std::string log;
     int64_t log_begin = 0;  // where this process's part of the log begins
   };
+  // A hog that was started and may have ended.
+  struct HogChild {
+    Hog hog;
+    int pid = -1;
+    int64_t log_begin = 0;
+  };
   Status start_one(WorkerId worker, int32_t incarnation);
+  std::string hog_log() const { return settings_.directory + "/hogs.log"; }
+  void end_all_hogs();
   LaunchSettings settings_;
   std::vector<Child> children_;  // one for each process that was ever started
+  std::vector<HogChild> hogs_;   // those that have not been reaped
 };
 
 }  // namespace tenuto

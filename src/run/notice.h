@@ -17,15 +17,31 @@ struct Notice {
   // From the launcher: Exited (a worker's process has ended), Asked (a person's signal), Alone (all
   // processes that it started have ended). From the coordinator: Listening (workers may connect),
   // Alive, Signal (send one to a worker's process), Start (start a new process for a worker whose
-  // own has ended), Leaving (the run has ended: the workers that are left may go).
-  enum class Kind : uint8_t { Exited, Asked, Alone, Listening, Alive, Signal, Start, Leaving };
+  // own has ended), StartHog and EndHog (a process that takes resources of a worker's host, see
+  // run/launch.h), Leaving (the run has ended: the workers that are left may go).
+  enum class Kind : uint8_t {
+    Exited,
+    Asked,
+    Alone,
+    Listening,
+    Alive,
+    Signal,
+    Start,
+    StartHog,
+    EndHog,
+    Leaving
+  };
   Kind kind = Kind::Alive;
   bool signalled = false;  // Exited: by a signal
   bool well = false;       // Leaving: the job is done
-  int32_t worker = -1;     // Exited, Signal, Start
-  int32_t number = 0;      // Exited: signal or exit code; Asked, Signal: signal
+  int32_t worker = -1;     // Exited, Signal, Start, StartHog
+  int32_t number = 0;      // Exited: signal or exit code; Asked, Signal: signal; StartHog, EndHog:
+                           // which hog
   int64_t committed = 0;   // Alive
-  char words[304] = {};    // Exited: the end of its log, zero-terminated
+  // StartHog: see Hog of run/launch.h.
+  int32_t threads = 0;
+  double megabytes_per_second = 0, for_ms = 0;
+  char words[304] = {};  // Exited: the end of its log, zero-terminated
 };
 static_assert(std::is_trivially_copyable_v<Notice>);
 

@@ -19,6 +19,7 @@ namespace {
 
 constexpr const char* kWish = "resilience.slow_links";
 constexpr double kMostMilliseconds = 1e9;
+constexpr double kMostMegabytes = 1e12;  // per second
 
 // Reads a number from the front of `text`, then `mark`, and removes both.
 template <class Number>
@@ -164,6 +165,59 @@ Result<Request> time_request_of(const std::string& kind, std::string_view wish, 
       "job with a [[fault]] of kind \"partition\", or one on a real clock with faults of links");
 }
 
+// The kinds of requests for a hog.
+constexpr std::array<const char*, 2> kHogs = {"cpu-hog", "bandwidth-hog"};
+
+// `wish`: what follows "cpu-hog=" or "bandwidth-hog=", which is `kind`.
+Result<Request> hog_request_of(const std::string& kind, std::string_view wish, const Job& job) {
+  const bool computes = kind == kHogs[0];
+  const size_t colon = wish.find(':');
+  Request request{Request::Kind::Hog, 1};
+  Fault& fault = request.fault;
+  fault.kind = kind;
+  fault.worker = wish.substr(0, colon);
+  std::string_view rest = colon == std::string_view::npos ? "" : wish.substr(colon + 1);
+  if (rest == "off") {
+    request.number = 0;
+  } else {
+    bool read =
+        computes ? take(rest, fault.threads, "") : take(rest, fault.megabytes_per_second, "MB");
+    if (read && rest.starts_with(':')) {
+      rest.remove_prefix(1);
+      read = take(rest, fault.for_ms, "ms") && fault.for_ms > 0;
+    }
+    const bool fits =
+        computes ? fault.threads >= 1 && fault.threads <= kMostHogThreads
+                 : fault.megabytes_per_second >= 0 && fault.megabytes_per_second <= kMostMegabytes;
+    if (!read || !rest.empty() || !fits || !(fault.for_ms <= kMostMilliseconds)) {
+      return invalid(
+          cat("'", kind, "=", wish, "' is not a hog: expected PIPELINE.STAGE or its number and ",
+              computes ? cat("1 to ", kMostHogThreads,
+                             " threads, such as cpu-hog=0.1:4 or "
+                             "cpu-hog=0.1:4:3000ms; cpu-hog=0.1:off ends it")
+                       : std::string("a rate, such as bandwidth-hog=0.1:50MB or "
+                                     "bandwidth-hog=0.1:0MB:3000ms (0MB: as much as it can); "
+                                     "bandwidth-hog=0.1:off ends it")));
+    }
+  }
+  const Result<WorkerId> worker = known_worker(fault, job);
+  if (!worker.ok()) return worker.error();
+  fault.worker = cat(worker.value());  // the number, also where PIPELINE.STAGE was given
+  if (job.device.kind != "paced") return request;
+  return invalid(cat(kind, "=", wish,
+                     ": a hog takes real resources from a host, and the paced devices of this run "
+                     "only imitate computing: take worker=P.S:SPEED or link=I-J:Xms"));
+}
+
+// A wish for a hog as a request; none = it is another wish.
+std::optional<Result<Request>> hog_wish(const std::string& wish, const Job& job) {
+  for (const std::string kind : kHogs) {
+    if (!wish.starts_with(kind + "=")) continue;
+    return hog_request_of(kind, std::string_view(wish).substr(kind.size() + 1), job);
+  }
+  return std::nullopt;
+}
+
 }  // namespace
 
 Result<Request> request_of(const std::string& wish, const Job& job) {
@@ -177,6 +231,7 @@ Result<Request> request_of(const std::string& wish, const Job& job) {
   for (const std::string kind : kOfProcesses) {
     if (wants(kind)) return death_request_of(kind, std::string_view(wish).substr(equals + 1), job);
   }
+  if (const std::optional<Result<Request>> hog = hog_wish(wish, job)) return *hog;
   for (const std::string kind : {"partition", "clock-skew"}) {
     if (wants(kind)) return time_request_of(kind, std::string_view(wish).substr(equals + 1), job);
   }
@@ -187,7 +242,8 @@ Result<Request> request_of(const std::string& wish, const Job& job) {
   return invalid(cat("'", wish, "' cannot be requested of a live run: expected ", kWish,
                      "=adapt, =observe or =off, checkpoint, link=I-J:Xms, worker=P.S:SPEED, "
                      "partition=P.S:Xms, clock-skew=P.S:Xms, kill=P.S, stop=P.S, resume=P.S or "
-                     "start=P.S, kill=coordinator or stop=coordinator"));
+                     "start=P.S, cpu-hog=P.S:THREADS, bandwidth-hog=P.S:RATEMB, "
+                     "kill=coordinator or stop=coordinator"));
 }
 
 Result<ServedRequest> served_request_of(const std::string& wish, const Job& job) {
@@ -201,9 +257,21 @@ Result<ServedRequest> served_request_of(const std::string& wish, const Job& job)
     if (!request.ok()) return request.error();
     return ServedRequest(request.value());
   }
+  if (const std::optional<Result<Request>> hog = hog_wish(wish, job)) {
+    if (!hog->ok()) return hog->error();
+    return ServedRequest(hog->value());
+  }
   return invalid(cat("'", wish, "' cannot be requested of this run: expected ",
                      "sync.mode=MODE or sync.mode=auto, checkpoint, kill=N, stop=N, resume=N or ",
-                     "start=N with the number of a worker, kill=coordinator or stop=coordinator"));
+                     "start=N with the number of a worker, cpu-hog=N:THREADS, ",
+                     "bandwidth-hog=N:RATEMB, kill=coordinator or stop=coordinator"));
+}
+
+std::string describe_request(const Request& request) {
+  const Fault& fault = request.fault;
+  const bool ends = request.kind == Request::Kind::Hog && request.number == 0;
+  return ends ? cat("requested: the ", fault.kind, " beside worker ", fault.worker, " ends")
+              : cat("requested: ", describe(fault));
 }
 
 std::string answer_of(const Request& request, const State& after) {

@@ -23,14 +23,17 @@ struct ModeWish {
   std::optional<SyncMode> mode;
 };
 
-// What a run with server shards can do: change the mode, make a checkpoint, and signal or start a
-// process (Request::Kind::Checkpoint and ::Signal).
+// What a run with server shards can do: change the mode, make a checkpoint, signal or start a
+// process, and start or end a hog (Request::Kind::Checkpoint, ::Signal and ::Hog).
 using ServedRequest = std::variant<ModeWish, Request>;
 
 // The same for a run with server shards, whose processes are workers by number.
 //
 // Errors: Invalid/Call with what can be requested, or with why this run cannot do it
 Result<ServedRequest> served_request_of(const std::string& wish, const Job& job);
+
+// What the events say of a request for a fault.
+std::string describe_request(const Request& request);
 
 // The answer to the user, once decide() has heard the request.
 std::string answer_of(const Request& request, const State& after);

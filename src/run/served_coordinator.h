@@ -17,6 +17,7 @@
 #include "control/server.h"
 #include "parameter_server/server_run.h"
 #include "run/coordinator_process.h"
+#include "run/fault_news.h"
 #include "run/host_share.h"
 #include "run/iteration_file.h"
 #include "run/iteration_rounds.h"
@@ -51,7 +52,8 @@ class ServedCoordinator {
         places_(*input.job),
         steps_(*input.job, {input.first_mass}),
         rounds_(input.job->parallel.pipelines),
-        stragglers_(input.job->parallel.pipelines) {}
+        stragglers_(input.job->parallel.pipelines),
+        announcer_(input.job->faults, input.job->steps) {}
 
   // Begins to listen, and lets the launcher start the processes.
   //
@@ -90,6 +92,7 @@ class ServedCoordinator {
   void host(ServedPlace& place);
   void begin(Duration now);
   void form_mode_from_times();
+  void tell_faults();
   Status write_steps(Duration time, int64_t limit);
   void store(const SavedVersion& saved);
   bool has_no_replica(Duration now) const;
@@ -127,6 +130,7 @@ class ServedCoordinator {
   IterationRounds rounds_;
   std::optional<IterationFile> iterations_;  // none: the run has not begun
   StragglerWatch stragglers_;
+  FaultAnnouncer announcer_;           // of hogs: such a run has no other faults
   Version committed_;                  // of the newest report that steps_ has
   std::optional<SavedStates> states_;  // as run_
   int64_t saved_ = -1;                 // step of the newest checkpoint

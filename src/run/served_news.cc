@@ -306,7 +306,7 @@ void ServedCoordinator::answer(const Question& question, const Request& request)
     ask_for_checkpoint();
     return done();
   }
-  const std::string described = cat("requested: ", describe(request.fault));
+  const std::string described = describe_request(request);
   if (is_of_coordinator(request.fault)) {
     say("fault", described);
     process_.end_later(request.number);
@@ -318,7 +318,11 @@ void ServedCoordinator::answer(const Question& question, const Request& request)
   const bool has_come = place.is_taken() || place.deaths > 0;
   const std::string refusal = process_.refusal_of(worker, kind, place.has_exited, has_come);
   if (!refusal.empty()) return server_->answer(question.id, "", refusal);
-  process_.carry_out(worker, kind, request.number);
+  if (request.kind == Request::Kind::Hog) {
+    process_.carry_out_hog(request);
+  } else {
+    process_.carry_out(worker, kind, request.number);
+  }
   if (kind == "start") starting_[worker] = monotonic_clock().now();
   say("fault", described);
   done();

@@ -91,6 +91,7 @@ void ServedCoordinator::advance() {
   expel_the_silent(now);
   if (ending_) return;
   if (!has_begun_) return gather(now);
+  tell_faults();
   share_host(now);
   const std::set<ReplicaId> present = replicas();
   steps_.set_replicas(present);
@@ -183,6 +184,7 @@ void ServedCoordinator::begin(Duration now) {
   }
   note("start", cat("all ", places_.all().size(), " workers are connected: step ", steps_.done(),
                     " begins"));
+  tell_faults();
 }
 
 // A mode of the job that leaves groups, parents, shares or a window open begins with equal times of
@@ -191,6 +193,15 @@ void ServedCoordinator::form_mode_from_times() {
   if (job_.sync.mode == "auto") return;
   const Result<SyncMode> mode = sync_mode_from_text(job_.sync.mode);
   if (mode.ok() && !is_formed(mode.value())) run_->want(mode.value());
+}
+
+// Hogs begin and end with the steps that are done.
+void ServedCoordinator::tell_faults() {
+  if (stopping_) return;
+  for (const FaultNews& news : announcer_.advance(steps_.done())) {
+    say("fault", news.sentence);
+    process_.carry_out_hog(news);
+  }
 }
 
 // Writes the steps below `limit` that can be reported at `time`.

@@ -86,6 +86,9 @@ HeldAddress hold(const std::string& listen) {
   return {std::move(socket), cat(listen.substr(0, colon), ":", port)};
 }
 
+// The run goes on without what went wrong.
+void complain(const std::string& trouble) { std::fprintf(stderr, "tenuto: %s\n", trouble.c_str()); }
+
 class Supervisor {
  public:
   explicit Supervisor(const SuperviseInput& input)
@@ -104,6 +107,7 @@ class Supervisor {
   Status hear(const Notice& notice);
   Status start_workers();
   void start_again(WorkerId worker);
+  void start_hog(const Notice& notice);
   void tell_exits();
   void watch();
   void kill_coordinator();
@@ -143,6 +147,7 @@ Result<Ending> Supervisor::run() {
     wait();
     collect_signals();
     for (const Exited& exited : launcher_.reap()) exits_.push_back(exited);
+    for (const std::string& trouble : launcher_.reap_hogs()) complain(trouble);
     tell_exits();
     if (!post_) continue;
     for (const Notice& notice : post_->take()) {
@@ -224,6 +229,12 @@ Status Supervisor::hear(const Notice& notice) {
     case Notice::Kind::Start:
       start_again({notice.worker});
       break;
+    case Notice::Kind::StartHog:
+      start_hog(notice);
+      break;
+    case Notice::Kind::EndHog:
+      launcher_.end_hog(notice.number);
+      break;
     case Notice::Kind::Leaving:
       over_ = true;
       launcher_.finish(notice.well ? kLeave : kLeaveInTrouble);
@@ -247,17 +258,25 @@ Status Supervisor::start_workers() {
                           .token = input_.token,
                           .tls = input_.job->coordinator.tls,
                           .directory = input_.directory,
-                          .workers = input_.workers});
+                          .workers = input_.workers,
+                          .hog_program = input_.hog_program,
+                          .device = input_.job->network.device});
+}
+
+void Supervisor::start_hog(const Notice& notice) {
+  const Status started = launcher_.start_hog({.number = notice.number,
+                                              .worker = {notice.worker},
+                                              .threads = notice.threads,
+                                              .megabytes_per_second = notice.megabytes_per_second,
+                                              .for_ms = notice.for_ms});
+  if (!started.ok()) complain(started.error().message);
 }
 
 // Starts a new process for a worker whose own has ended; later coordinators are not told of that
 // end.
 void Supervisor::start_again(WorkerId worker) {
   const Status started = launcher_.start_again(worker);
-  if (!started.ok()) {
-    std::fprintf(stderr, "tenuto: %s\n", started.error().message.c_str());
-    return;
-  }
+  if (!started.ok()) return complain(started.error().message);
   const auto told = exits_.begin() + static_cast<std::ptrdiff_t>(exits_told_);
   exits_told_ -= static_cast<size_t>(std::count_if(
       exits_.begin(), told, [&](const Exited& exited) { return exited.worker == worker; }));

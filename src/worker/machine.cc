@@ -1,14 +1,11 @@
 #include "worker/machine.h"
 
-#include <arpa/inet.h>
-#include <ifaddrs.h>
-#include <netinet/in.h>
-
 #include <algorithm>
 #include <utility>
 
 #include "base/address_range.h"
 #include "base/clock.h"
+#include "base/host.h"
 #include "base/text.h"
 #include "rehearsal/virtual_clock.h"
 #include "runtime/tag.h"
@@ -16,24 +13,6 @@
 
 namespace tenuto {
 namespace {
-
-// The IPv4 address of a network device; empty when it has none.
-std::string address_of(const std::string& device) {
-  ifaddrs* all = nullptr;
-  std::string address;
-  if (getifaddrs(&all) != 0) return address;
-  for (const ifaddrs* of = all; of != nullptr; of = of->ifa_next) {
-    if (of->ifa_addr == nullptr || of->ifa_addr->sa_family != AF_INET || device != of->ifa_name) {
-      continue;
-    }
-    char text[INET_ADDRSTRLEN] = {};
-    const auto* in = reinterpret_cast<const sockaddr_in*>(of->ifa_addr);
-    if (inet_ntop(AF_INET, &in->sin_addr, text, sizeof(text)) != nullptr) address = text;
-    break;
-  }
-  freeifaddrs(all);
-  return address;
-}
 
 // What a worker's wires are made of.
 struct WireParts {
@@ -52,7 +31,7 @@ Result<std::unique_ptr<Transport>> make_wire(const WireParts& parts, Mailbox& ma
   settings.choice = wire_choice(job.network.wire);
   settings.workers = job.process_count();
   settings.device = network.device;
-  settings.listen_host = address_of(network.device);
+  settings.listen_host = address_of_device(network.device);
   if (settings.listen_host.empty()) {
     return Error{Code::Invalid, Reach::Job,
                  cat("network.device = \"", network.device,

@@ -20,7 +20,7 @@ bool changes_process(const Fault& fault) { return ends_process(fault) || fault.k
 
 // True when the fault happens to a worker at one moment of one step.
 bool befalls_worker(const Fault& fault) {
-  return changes_process(fault) || fault.kind == "partition";
+  return changes_process(fault) || fault.kind == "partition" || (is_hog(fault) && fault.for_ms > 0);
 }
 
 void worsen(const Fault& fault, LinkState& state) {
@@ -29,6 +29,18 @@ void worsen(const Fault& fault, LinkState& state) {
   const double most = fault.megabytes_per_second * 1e6;
   double& rate = state.link.bytes_per_second;
   if (most > 0 && (rate == 0 || most < rate)) rate = most;
+}
+
+std::string describe_hog(const Fault& fault) {
+  const std::string time = fault.for_ms > 0 ? cat(" for ", fault.for_ms, " ms") : std::string();
+  if (fault.kind == "cpu-hog") {
+    return cat("a hog of ", fault.threads, fault.threads == 1 ? " thread" : " threads",
+               " computes on the host of worker ", fault.worker, time);
+  }
+  return cat("a hog on the host of worker ", fault.worker, " sends itself ",
+             fault.megabytes_per_second > 0 ? cat(fault.megabytes_per_second, " MB/s")
+                                            : std::string("as much as it can"),
+             time);
 }
 
 // True when the fault changes links, for a time or for a moment.
@@ -44,9 +56,11 @@ bool is_of_coordinator(const Fault& fault) {
   return fault.kind == "kill-coordinator" || fault.kind == "stop-coordinator";
 }
 
+bool is_hog(const Fault& fault) { return fault.kind == "cpu-hog" || fault.kind == "bandwidth-hog"; }
+
 bool is_of_worker(const Fault& fault) {
   return fault.kind == "slow-worker" || fault.kind == "dead-worker" || fault.kind == "clock-skew" ||
-         befalls_worker(fault);
+         is_hog(fault) || befalls_worker(fault);
 }
 
 WorkerId worker_of(const Fault& fault, const Seats& seats) {
@@ -213,7 +227,7 @@ bool can_cut_off(const Job& job) {
 std::vector<int64_t> change_steps(const std::vector<Fault>& faults) {
   std::set<int64_t> steps;
   for (const Fault& fault : faults) {
-    if (!lasts(fault)) continue;
+    if (!lasts(fault) || is_hog(fault)) continue;
     steps.insert(fault.at_step);
     if (fault.until_step >= 0) steps.insert(fault.until_step);
   }
@@ -246,6 +260,7 @@ std::string describe(const Fault& fault) {
     return cat("the clock of worker ", fault.worker, " is ", std::abs(fault.skew_ms), " ms ",
                fault.skew_ms < 0 ? "behind" : "ahead");
   }
+  if (is_hog(fault)) return describe_hog(fault);
   if (!lasts(fault)) {
     return fault.link < 0 ? cat("the connection between worker ", fault.from, " and worker ",
                                 fault.to, " breaks")

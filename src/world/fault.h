@@ -19,24 +19,31 @@ namespace tenuto {
 
 struct Job;
 
+// The most threads of one "cpu-hog".
+inline constexpr int32_t kMostHogThreads = 1024;
+
 // One [[fault]]. These kinds happen once, in step at_step: "broken-connection" cuts the connection
 // by force while both workers live; "kill" ends the worker's process; "stop" suspends it, for
 // for_ms or for good; "start" starts a new process in place of a worker that is gone; "partition"
 // lets a worker run on while its messages reach nobody and none reach it; "kill-coordinator" ends
 // the coordinator when it has written the commit that begins the step and has not yet announced it.
-// A "dead-worker" is absent from the start. Only a live run can be asked for "stop-coordinator" and
-// "resume" (of a suspended process). Of the functions below, only worker_of() and describe() take a
-// "resume". Two kinds are only in job files and are replaced when the file is read: a
-// "slow-link-trace" by a "slow-link" for each link of each line of the trace, "chaos" by the faults
-// that it draws (chaos.h).
+// A "dead-worker" is absent from the start. A *hog* is a process that the launcher starts on the
+// host of a worker, and that really takes something from it: a "cpu-hog" its processors, a
+// "bandwidth-hog" the network device that carries the traffic. Only a live run can be asked for
+// "stop-coordinator" and "resume" (of a suspended process). Of the functions below, only
+// worker_of() and describe() take a "resume". Two kinds are only in job files and are replaced when
+// the file is read: a "slow-link-trace" by a "slow-link" for each link of each line of the trace,
+// "chaos" by the faults that it draws (chaos.h).
 struct Fault {
   std::string kind = "slow-link";   // slow-link | slow-link-trace | broken-connection |
                                     // slow-worker | dead-worker | kill | stop | start | partition |
-                                    // clock-skew | kill-coordinator | chaos
+                                    // clock-skew | cpu-hog | bandwidth-hog | kill-coordinator |
+                                    // chaos
   int32_t link = -1;                // link I joins stages I and I + 1 of each pipeline, both ways
   int32_t from = -1, to = -1;       // instead of link: one direction between two workers
   double latency_ms = 0;            // added to the latency, one way
-  double megabytes_per_second = 0;  // the highest rate; 0 = unchanged
+  double megabytes_per_second = 0;  // slow-link: the highest rate; 0 = unchanged.
+                                    // bandwidth-hog: its rate; 0 = as much as it can
   double jitter_ms = 0;             // added to each message, uniform between 0 and this
   int64_t at_step = 0;              // the first training step that has it
   int64_t until_step = -1;          // the first step after it; -1 = it lasts to the end
@@ -45,7 +52,9 @@ struct Fault {
                                     // its number
   double speed = 0;                 // slow-worker: as a share of its own speed
   int32_t at_op = 0;                // kill, stop: after so many ops of the step on that worker
-  double for_ms = 0;                // stop, partition: how long; 0 = for good (stop only)
+  double for_ms = 0;                // stop, partition, hogs: how long; 0 = for good (not of a
+                                    // partition), or up to until_step (hogs)
+  int32_t threads = 0;              // cpu-hog: how many compute
   double skew_ms = 0;               // clock-skew: how far the clock is ahead; < 0 = behind
   int64_t seed = 0;                 // chaos: of the random numbers
   int64_t every = 10;               // chaos: steps from one fault to the next, on average
@@ -62,7 +71,7 @@ struct LinkState {
 using LinkStates = std::map<std::pair<WorkerId, WorkerId>, LinkState>;
 
 // True when the fault changes links or workers for as long as it is in force, false when it happens
-// at one moment.
+// at one moment. A hog with for_ms begins at one moment, and ends by itself.
 bool lasts(const Fault& fault);
 
 // True when the fault is in force, or happens, in that step.
@@ -83,6 +92,9 @@ bool is_of_worker(const Fault& fault);
 
 // True when the fault kills or suspends the coordinator.
 bool is_of_coordinator(const Fault& fault);
+
+// True when the fault is a process that takes resources of a worker's host.
+bool is_hog(const Fault& fault);
 
 // The worker that a fault of a worker names. None when the text is neither a number nor two numbers
 // with a point between them, or when there is no such place.
@@ -133,7 +145,7 @@ bool can_slow_links(const Job& job);
 bool can_cut_off(const Job& job);
 
 // The steps at which a lasting fault begins or ends, so that the result of links_at may change;
-// ascending, without 0.
+// ascending, without 0. Not those of hogs: what they cost is known only when they run.
 std::vector<int64_t> change_steps(const std::vector<Fault>& faults);
 
 // True when `wanted`, a fault that a person asks of a live run, sets its link or worker back to

@@ -18,7 +18,8 @@ const std::vector<Key>& fault_keys() {
   static const std::vector<Key> kKeys = {
       key("fault.kind", fault_slot<&Fault::kind>, "what happens",
           {"slow-link", "slow-link-trace", "broken-connection", "slow-worker", "dead-worker",
-           "kill", "stop", "start", "partition", "clock-skew", "kill-coordinator", "chaos"}),
+           "kill", "stop", "start", "partition", "clock-skew", "cpu-hog", "bandwidth-hog",
+           "kill-coordinator", "chaos"}),
       key("fault.link", fault_slot<&Fault::link>,
           "between stages I and I + 1 of every pipeline, both directions", whole(0, 16382)),
       key("fault.from", fault_slot<&Fault::from>,
@@ -27,18 +28,19 @@ const std::vector<Key>& fault_keys() {
       key("fault.latency_ms", fault_slot<&Fault::latency_ms>,
           "slow-link: additional one-way latency", kMilliseconds),
       key("fault.megabytes_per_second", fault_slot<&Fault::megabytes_per_second>,
-          "slow-link: highest rate; 0 = unchanged", kMegabytesPerSecond),
+          "slow-link: highest rate; 0 = unchanged; bandwidth-hog: its rate; 0 = as much as it can",
+          kMegabytesPerSecond),
       key("fault.jitter_ms", fault_slot<&Fault::jitter_ms>,
           "slow-link: random additional latency of each message, between 0 and this",
           kMilliseconds),
       key("fault.at_step", fault_slot<&Fault::at_step>,
           "the first training step with the fault, of chaos the first step in which faults are "
           "drawn; for broken-connection, kill, stop, start, partition and kill-coordinator the "
-          "only step (0)",
+          "only step, of hogs with for_ms the step in which they begin (0)",
           whole(0, kManySteps)),
       key("fault.until_step", fault_slot<&Fault::until_step>,
-          "slow-link, slow-worker, clock-skew, chaos: the first step without it (none: lasts to "
-          "the end)",
+          "slow-link, slow-worker, clock-skew, cpu-hog, bandwidth-hog, chaos: the first step "
+          "without it (none: lasts to the end)",
           whole(1, kManySteps)),
       key("fault.file", fault_slot<&Fault::file>,
           "slow-link-trace: lines step;links;delay_ms or step;links;break"),
@@ -51,8 +53,11 @@ const std::vector<Key>& fault_keys() {
           "kill, stop: after so many of its ops of that step (0: when the step begins)",
           whole(0, 1000000)),
       key("fault.for_ms", fault_slot<&Fault::for_ms>,
-          "stop, partition: how long it lasts in real time (none: a stop is permanent)",
+          "stop, partition, cpu-hog, bandwidth-hog: how long it lasts in real time (none: a stop "
+          "is permanent, a hog lasts until until_step)",
           kMilliseconds),
+      key("fault.threads", fault_slot<&Fault::threads>, "cpu-hog: how many threads compute",
+          whole(1, kMostHogThreads)),
       key("fault.skew_ms", fault_slot<&Fault::skew_ms>,
           "clock-skew: how far the worker's clock is ahead, below 0 behind",
           Range{.low = -1e9, .high = 1e9}),

@@ -241,16 +241,24 @@ Found misfit_of_faults(const Job& job) {
     const Fault& fault = job.faults[i];
     const std::string name = cat("fault[", i, "].");
     if (is_of_coordinator(fault) || fault.kind == "chaos") continue;  // chaos draws only what fits
+    if (is_hog(fault) && job.device.kind == "paced") {
+      return Misfit{
+          name + "kind",
+          cat("\"", fault.kind, "\" takes real resources from a host, and a paced device ",
+              "only imitates computing: take a \"slow-worker\" or a \"slow-link\", or ",
+              "device.kind = \"cpu\"")};
+    }
     if (is_of_worker(fault)) {
       const WorkerId worker = worker_of(fault, seats);
-      if (worker.value >= 0 && worker.value < workers) continue;
+      const int32_t end = is_hog(fault) ? job.process_count() : workers;
+      if (worker.value >= 0 && worker.value < end) continue;
       return Misfit{name + "worker",
                     cat("\"", fault.worker, "\" is no worker of this job: expected \"",
                         "PIPELINE.STAGE\" of ",
                         job.parallel.holders.empty()
                             ? cat(job.parallel.pipelines, " pipelines with ", stages, " stages")
                             : cat(stages, " stages whose holders the plan lists"),
-                        ", or 0 to ", workers - 1)};
+                        ", or 0 to ", end - 1)};
     }
     if (fault.link >= 0) {
       if (fault.link + 1 < stages) continue;

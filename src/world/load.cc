@@ -50,16 +50,26 @@ std::vector<std::string_view> kinds_with(std::string_view word) {
   if (word == "file") return {"slow-link-trace"};
   if (word == "speed") return {"slow-worker"};
   if (word == "worker") {
-    return {"slow-worker", "dead-worker", "kill", "stop", "start", "partition", "clock-skew"};
+    return {"slow-worker", "dead-worker", "kill",    "stop",         "start",
+            "partition",   "clock-skew",  "cpu-hog", "bandwidth-hog"};
   }
   if (word == "at_op") return {"kill", "stop"};
-  if (word == "for_ms") return {"stop", "partition"};
+  if (word == "for_ms") return {"stop", "partition", "cpu-hog", "bandwidth-hog"};
+  if (word == "threads") return {"cpu-hog"};
+  if (word == "megabytes_per_second") return {"slow-link", "bandwidth-hog"};
   if (word == "skew_ms") return {"clock-skew"};
-  if (word == "until_step") return {"slow-link", "slow-worker", "clock-skew", "chaos"};
+  if (word == "until_step") {
+    return {"slow-link", "slow-worker", "clock-skew", "cpu-hog", "bandwidth-hog", "chaos"};
+  }
   if (word == "seed" || word == "every") return {"chaos"};
   if (word == "at_step") {
-    return {"slow-link", "broken-connection", "slow-worker", "dead-worker",      "kill", "stop",
-            "start",     "partition",         "clock-skew",  "kill-coordinator", "chaos"};
+    return {"slow-link",     "broken-connection",
+            "slow-worker",   "dead-worker",
+            "kill",          "stop",
+            "start",         "partition",
+            "clock-skew",    "cpu-hog",
+            "bandwidth-hog", "kill-coordinator",
+            "chaos"};
   }
   if (word == "link" || word == "from" || word == "to") return {"slow-link", "broken-connection"};
   return {"slow-link"};
@@ -79,6 +89,12 @@ std::optional<JobFlaw> flaw_of_worker(const Fault& fault, const TextPlace& table
   }
   if (fault.kind == "clock-skew" && fault.skew_ms == 0) {
     return JobFlaw{table, cat(name, ".skew_ms is missing: expected how far the clock is ahead")};
+  }
+  if (fault.kind == "cpu-hog" && fault.threads == 0) {
+    return JobFlaw{table, cat(name, ".threads is missing: expected how many threads compute")};
+  }
+  if (is_hog(fault) && fault.for_ms > 0 && fault.until_step >= 0) {
+    return JobFlaw{table, cat(name, " expects either for_ms or until_step")};
   }
   if (fault.kind == "dead-worker" && fault.at_step > 0) {
     return JobFlaw{table,

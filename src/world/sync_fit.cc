@@ -94,11 +94,14 @@ Found misfit_of_training(const Job& job) {
                   cat("\"staggered\" says when each stage makes its update, and ", beside(job),
                       " those make it that keep the parameters: take \"barrier\"")};
   }
-  if (job.faults.empty()) return {};
-  return Misfit{"fault[0]",
-                cat("is a fault that a step rehearses, and ", beside(job),
-                    " replicas do not make steps together: leave the [[fault]] tables out, and "
-                    "inject faults into the live run (tenuto inject)")};
+  for (size_t i = 0; i < job.faults.size(); ++i) {
+    if (is_hog(job.faults[i])) continue;
+    return Misfit{cat("fault[", i, "]"),
+                  cat("is a fault that a step rehearses, and ", beside(job),
+                      " replicas do not make steps together: leave all [[fault]] tables but those "
+                      "of hogs out, and inject other faults into the live run (tenuto inject)")};
+  }
+  return {};
 }
 
 // What a replica may be: a worker for each stage, each with its own share of every gradient.

@@ -86,6 +86,45 @@ TEST(ServedRequest, ARunWithoutServersHasOnlyReplicas) {
   EXPECT_EQ(refusal("sync.mode=ring:2:0,1,0", job), "");
 }
 
+TEST(ServedRequest, HogsBeginAndEnd) {
+  const Job job = with_servers("synchronous");
+  const Result<ServedRequest> request = served_request_of("cpu-hog=4:2:300ms", job);
+  ASSERT_TRUE(request.ok()) << request.error().message;
+  const auto* hog = std::get_if<Request>(&request.value());
+  ASSERT_NE(hog, nullptr);
+  EXPECT_EQ(hog->kind, Request::Kind::Hog);
+  EXPECT_NE(hog->number, 0);
+  EXPECT_EQ(describe_request(*hog),
+            "requested: a hog of 2 threads computes on the host of worker 4 for 300 ms");
+  EXPECT_NE(refusal("cpu-hog=5:2", job).find("there is no worker 5"), std::string::npos);
+}
+
+TEST(Request, HogsOfARunWithRealDevices) {
+  Job job;
+  job.parallel.stages = 2;
+  const Result<Request> sends = request_of("bandwidth-hog=0.1:50MB", job);
+  ASSERT_TRUE(sends.ok()) << sends.error().message;
+  EXPECT_EQ(sends.value().fault.megabytes_per_second, 50);
+  EXPECT_EQ(sends.value().fault.worker, "1");
+  EXPECT_EQ(sends.value().fault.for_ms, 0);
+  const Result<Request> off = request_of("bandwidth-hog=0.1:off", job);
+  ASSERT_TRUE(off.ok()) << off.error().message;
+  EXPECT_EQ(off.value().number, 0);
+  EXPECT_EQ(describe_request(off.value()), "requested: the bandwidth-hog beside worker 1 ends");
+  for (const char* wish :
+       {"cpu-hog=0.1", "cpu-hog=0.1:", "cpu-hog=0.1:0", "cpu-hog=0.1:1025", "cpu-hog=0.1:2:0ms",
+        "cpu-hog=0.1:2:", "cpu-hog=0.1:2MB", "bandwidth-hog=0.1:2", "bandwidth-hog=0.1:-1MB",
+        "bandwidth-hog=0.1:nanMB", "cpu-hog=0.1:2:3ms:4"}) {
+    const Result<Request> refused = request_of(wish, job);
+    ASSERT_FALSE(refused.ok()) << wish;
+    EXPECT_NE(refused.error().message.find("is not a hog"), std::string::npos) << wish;
+  }
+  job.device.kind = "paced";
+  const Result<Request> paced = request_of("cpu-hog=0.1:2", job);
+  ASSERT_FALSE(paced.ok());
+  EXPECT_NE(paced.error().message.find("only imitate computing"), std::string::npos);
+}
+
 TEST(ServedRequest, ACheckpointAndNothingElse) {
   const Job job = with_servers("synchronous");
   const Result<ServedRequest> request = served_request_of("checkpoint", job);

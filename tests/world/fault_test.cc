@@ -200,13 +200,14 @@ TEST(FaultTable, RefusesWithLineColumnAndNearestName) {
   EXPECT_EQ(refusal("[[fault]]\nkind = 'slow-lnik'\n"),
             "7:8: fault[0].kind expects \"slow-link\", \"slow-link-trace\", \"broken-connection\", "
             "\"slow-worker\", \"dead-worker\", \"kill\", \"stop\", \"start\", "
-            "\"partition\", \"clock-skew\", \"kill-coordinator\" or \"chaos\", found "
+            "\"partition\", \"clock-skew\", \"cpu-hog\", \"bandwidth-hog\", \"kill-coordinator\" "
+            "or \"chaos\", found "
             "\"slow-lnik\", did you mean slow-link?");
   EXPECT_EQ(
       refusal("[[fault]]\nkind = 'slow-link'\nlatency = 3\n"),
       "8:1: [[fault]] has no key latency; it has kind, link, from, to, latency_ms, "
       "megabytes_per_second, jitter_ms, at_step, until_step, file, worker, speed, at_op, for_ms, "
-      "skew_ms, seed, every");
+      "threads, skew_ms, seed, every");
   EXPECT_EQ(refusal("[[fault]]\nkind = 'slow-link'\nlatency_sm = 3\n"),
             "8:1: [[fault]] has no key latency_sm, did you mean latency_ms?");
   EXPECT_EQ(refusal("[[fault]]\nkind = 'slow-link'\nlink = 1\nlatency_ms = 'x'\n"),
@@ -214,7 +215,8 @@ TEST(FaultTable, RefusesWithLineColumnAndNearestName) {
   EXPECT_EQ(refusal("[[fault]]\nlink = 1\nlatency_ms = 1\n"),
             "6:1: fault[0].kind is missing: expected \"slow-link\", \"slow-link-trace\", "
             "\"broken-connection\", \"slow-worker\", \"dead-worker\", \"kill\", \"stop\", "
-            "\"start\", \"partition\", \"clock-skew\", \"kill-coordinator\" or \"chaos\"");
+            "\"start\", \"partition\", \"clock-skew\", \"cpu-hog\", \"bandwidth-hog\", "
+            "\"kill-coordinator\" or \"chaos\"");
   EXPECT_EQ(refusal("[fault]\nlink = 1\n"),
             "6:2: fault is a list of tables: expected [[fault]], found a table");
   EXPECT_EQ(refusal("[[faults]]\nlink = 1\n"),
@@ -360,6 +362,66 @@ TEST(FaultTable, WorkersStopAreCutOffOrHaveAWrongClock) {
             "6:1: fault[0].skew_ms is missing: expected how far the clock is ahead");
   EXPECT_EQ(refusal("[[fault]]\nkind = 'kill'\nworker = '1'\nfor_ms = 3\n"),
             "9:10: fault[0].for_ms belongs to kind = \"stop\", found \"kill\": leave it out");
+}
+
+// A job whose devices are real.
+const std::vector<std::string> kReal = {"device.kind=cpu", "data.paths=a", "model.layers=4"};
+
+TEST(FaultTable, HogsTakeResourcesOfAHost) {
+  const std::string cpu = "[[fault]]\nkind = 'cpu-hog'\n",
+                    bandwidth = "[[fault]]\nkind = 'bandwidth-hog'\n";
+  const File file(kJob + cpu + "worker = '1.2'\nthreads = 3\nat_step = 4\nuntil_step = 9\n" + cpu +
+                  "worker = '0'\nthreads = 1\nat_step = 2\nfor_ms = 250\n" + bandwidth +
+                  "worker = '7'\nmegabytes_per_second = 12.5\n" + bandwidth + "worker = '0.1'\n");
+  const auto loaded = load_job(file.path(), kReal);
+  ASSERT_TRUE(loaded.ok()) << loaded.error().message;
+  const Job& job = loaded.value().job;
+  const auto& faults = job.faults;
+  ASSERT_EQ(faults.size(), 4u);
+  EXPECT_EQ(describe(faults[0]), "a hog of 3 threads computes on the host of worker 1.2");
+  EXPECT_EQ(describe(faults[1]), "a hog of 1 thread computes on the host of worker 0 for 250 ms");
+  EXPECT_EQ(describe(faults[2]), "a hog on the host of worker 7 sends itself 12.5 MB/s");
+  EXPECT_EQ(describe(faults[3]), "a hog on the host of worker 0.1 sends itself as much as it can");
+  for (const Fault& fault : faults) EXPECT_TRUE(is_hog(fault) && is_of_worker(fault));
+  EXPECT_TRUE(in_force(faults[0], 8) && !in_force(faults[0], 9));
+  // One with a time begins once, and a run that is resumed later does not start it again.
+  EXPECT_TRUE(in_force(faults[1], 2) && !in_force(faults[1], 3) && !lasts(faults[1]));
+  // Nothing is imitated: links and speeds are those of the cluster.
+  EXPECT_TRUE(change_steps(faults).empty());
+  EXPECT_TRUE(links_at(faults, 4, 4, uniform_cluster(8, {})).empty());
+  EXPECT_EQ(speed_at(faults, 4, {6}, 4), 1);
+  EXPECT_FALSE(can_slow_links(job));
+  EXPECT_FALSE(can_cut_off(job));
+  const auto again = job_from_toml(to_toml(job), "text");
+  ASSERT_TRUE(again.ok()) << again.error().message;
+  EXPECT_EQ(again.value().faults, faults);
+}
+
+TEST(FaultTable, RefusesHogsThatCannotBe) {
+  const std::string cpu = "[[fault]]\nkind = 'cpu-hog'\nworker = '0.1'\n";
+  EXPECT_EQ(refusal(cpu, kReal),
+            "6:1: fault[0].threads is missing: expected how many threads compute");
+  EXPECT_EQ(refusal(cpu + "threads = 0\n", kReal),
+            "9:11: fault[0].threads expects a whole number in [1, 1024], found 0");
+  EXPECT_EQ(refusal(cpu + "threads = 1025\n", kReal),
+            "9:11: fault[0].threads expects a whole number in [1, 1024], found 1025");
+  EXPECT_EQ(refusal(cpu + "threads = 2\nfor_ms = 9\nuntil_step = 3\n", kReal),
+            "6:1: fault[0] expects either for_ms or until_step");
+  EXPECT_EQ(refusal(cpu + "threads = 2\nmegabytes_per_second = 3\n", kReal),
+            "10:24: fault[0].megabytes_per_second belongs to kind = \"slow-link\", found "
+            "\"cpu-hog\": leave it out");
+  EXPECT_EQ(refusal("[[fault]]\nkind = 'bandwidth-hog'\nworker = '1'\nthreads = 2\n", kReal),
+            "9:11: fault[0].threads belongs to kind = \"cpu-hog\", found \"bandwidth-hog\": leave "
+            "it out");
+  EXPECT_EQ(refusal("[[fault]]\nkind = 'bandwidth-hog'\n", kReal),
+            "6:1: fault[0].worker is missing: expected \"PIPELINE.STAGE\" or a number");
+  EXPECT_EQ(refusal(cpu + "threads = 2\n"),
+            "7:8: fault[0].kind \"cpu-hog\" takes real resources from a host, and a paced device "
+            "only imitates computing: take a \"slow-worker\" or a \"slow-link\", or device.kind = "
+            "\"cpu\"");
+  EXPECT_NE(refusal("[[fault]]\nkind = 'bandwidth-hog'\nworker = '8'\n", kReal)
+                .find("fault[0].worker \"8\" is no worker of this job"),
+            std::string::npos);
 }
 
 TEST(FaultTable, HasNoFlags) {

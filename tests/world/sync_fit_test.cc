@@ -245,6 +245,26 @@ TEST(JobWithServers, FaultsAreNotRehearsed) {
   EXPECT_EQ(loaded.error().message.find(start), 0u) << loaded.error().message;
 }
 
+TEST(JobWithServers, HogsAreReal) {
+  const std::string start =
+      "[data]\npaths = ['a']\n[parallel]\npipelines = 2\n[sync]\narchitecture = 'servers'\n"
+      "servers = 2\n[[fault]]\nkind = 'cpu-hog'\nthreads = 2\nworker = ";
+  // Of a server, too.
+  for (const char* worker : {"'1'", "'3'"}) {
+    const File file(cat(start, worker, "\n"));
+    const auto loaded = load_job(file.path(), {});
+    EXPECT_TRUE(loaded.ok()) << loaded.error().message;
+  }
+  const File none(cat(start, "'4'\n"));
+  EXPECT_FALSE(load_job(none.path(), {}).ok());
+  const File mixed(cat(start, "'1'\n[[fault]]\nkind = 'kill'\nworker = '1'\n"));
+  const auto loaded = load_job(mixed.path(), {});
+  ASSERT_FALSE(loaded.ok());
+  EXPECT_NE(loaded.error().message.find("fault[1] is a fault that a step rehearses"),
+            std::string::npos)
+      << loaded.error().message;
+}
+
 // ---- the chooser file ---------------------------------------------------------------------------
 
 constexpr char kChooser[] = "tenuto chooser 1\nreplicas 4\n# a comment with \"quotes\" and \\\n";
