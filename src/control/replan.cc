@@ -3,10 +3,11 @@
 #include <algorithm>
 #include <iterator>
 #include <memory>
+#include <set>
+#include <string>
 #include <utility>
 #include <vector>
 
-#include "base/host.h"
 #include "base/text.h"
 #include "control/commit.h"
 #include "control/query.h"
@@ -82,14 +83,22 @@ int64_t review_of(const State& state, const Planned& planned) {
   return version < state.stop_at ? version : -1;
 }
 
-// Adds the hosts of workers to the verdicts on them.
+// Adds the hosts of workers to the verdicts on them. What the kernel of a host does not tell is
+// said once, for the first of its workers.
 void name_hosts(const State& state, std::vector<Verdict>& verdicts) {
+  std::set<std::string> told;
+  for (const WorkerId worker : state.planning.monitor->told_unmeasured) {
+    told.insert(host_of_worker(state.members[static_cast<size_t>(worker.value)].report));
+  }
   for (Verdict& verdict : verdicts) {
     if (verdict.kind == VerdictKind::SlowLink || verdict.kind == VerdictKind::LinkHealed) continue;
     const Member& member = state.members[static_cast<size_t>(verdict.from.value)];
-    verdict.host = host_of(member.report.address);
+    verdict.host = host_of_worker(member.report);
     verdict.sentence = sentence_of(verdict);
   }
+  std::erase_if(verdicts, [&](const Verdict& verdict) {
+    return verdict.kind == VerdictKind::Unmeasured && !told.insert(verdict.host).second;
+  });
 }
 
 }  // namespace

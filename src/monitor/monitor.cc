@@ -204,8 +204,7 @@ void explain(MonitorState& state, const Step& step, int64_t number, const OpSums
   for (const auto& [worker, processor] : step.processors) {
     const bool all =
         processor->run_delay_is == Figure::Known && processor->pressure_is == Figure::Known;
-    if (all || state.told_unmeasured) continue;
-    state.told_unmeasured = true;
+    if (all || !state.told_unmeasured.insert(worker).second) continue;
     Verdict verdict;
     verdict.kind = VerdictKind::Unmeasured;
     verdict.from = worker;

@@ -18,6 +18,7 @@
 
 #include <cstdint>
 #include <map>
+#include <set>
 #include <span>
 #include <utility>
 #include <vector>
@@ -60,9 +61,9 @@ struct MonitorState {
   std::map<WorkerId, LoadWatch> loads;      // why they are slow
   std::map<WorkerId, Duration> run_delays;  // per step, the newest that a kernel has told
   std::map<std::pair<StageId, OpKind>, StageTimes> stages;
-  Duration typical_op{};         // median over stages and kinds, of the newest step
-  Cluster cluster;               // the one that the last call returned to plan with
-  bool told_unmeasured = false;  // a verdict has said what a kernel does not tell
+  Duration typical_op{};               // median over stages and kinds, of the newest step
+  Cluster cluster;                     // the one that the last call returned to plan with
+  std::set<WorkerId> told_unmeasured;  // a verdict has said what the kernels of these do not tell
 };
 
 // What one call has found.
@@ -85,8 +86,8 @@ void set_profiled(MonitorState& state, StageId stage, OpKind kind, Duration time
 // committed step. Samples may be of other steps, in any order, and some workers' may be missing: a
 // link is judged by the steps that both ends have reported. From each end of a link, at most four
 // samples, of the newest steps, wait for those of the other end. Samples that name workers outside
-// of the cluster are ignored. The first worker whose kernel does not tell all that causes are found
-// by has a verdict that says so (Unmeasured).
+// of the cluster are ignored. Each worker whose kernel does not tell all that causes are found by
+// has one verdict that says so (Unmeasured); which workers share a host is not known here.
 //
 // Cost: O(n log n) for n samples, plus one look at each link and worker
 Detection detect(MonitorState state, std::span<const StepSample> samples, int64_t step);

@@ -6,7 +6,9 @@
 #include <string>
 #include <vector>
 
+#include "base/host.h"
 #include "base/result.h"
+#include "base/text.h"
 #include "base/unit.h"
 #include "ir/inventory.h"
 #include "ir/plan.h"
@@ -133,8 +135,17 @@ struct Report {
   int64_t obeyed = 0;          // serial of the last command that it has obeyed
   std::string failure;         // one sentence; empty = all is well
   Code failure_code = Code::Invalid;
+  std::string host;  // the name of its machine
   auto operator<=>(const Report&) const = default;
 };
+
+// What sentences call the host of a worker: "node7 (10.0.0.5)". Only one of the two where the other
+// is not known, and empty where neither is.
+inline std::string host_of_worker(const Report& report) {
+  const std::string address(host_of(report.address));
+  if (report.host.empty() || address.empty()) return report.host + address;
+  return cat(report.host, " (", address, ")");
+}
 
 // What is left of the step with which an epoch begins: the workers run only this part of it.
 struct RestOfStep {

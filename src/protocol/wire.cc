@@ -317,6 +317,7 @@ wire::Report to_wire(const Report& report) {
   to.set_obeyed(report.obeyed);
   to.set_failure(report.failure);
   to.set_failure_code(static_cast<int32_t>(report.failure_code));
+  to.set_host(report.host);
   return to;
 }
 
@@ -356,6 +357,7 @@ Report from_wire(const wire::Report& message) {
   report.failure = message.failure();
   const int32_t last = static_cast<int32_t>(Code::Cancelled);
   report.failure_code = static_cast<Code>(std::clamp(message.failure_code(), 0, last));
+  report.host = message.host();
   return report;
 }
 

@@ -4,7 +4,6 @@
 #include <nlohmann/json.hpp>
 #include <utility>
 
-#include "base/host.h"
 #include "control/commit.h"
 #include "control/join.h"
 
@@ -54,13 +53,12 @@ Json network_of(const MonitorState& monitor) {
 }
 
 // Why a worker is slow, where that is known: the host, the cause, and a sentence.
-void add_cause(const MonitorState& monitor, WorkerId worker, const std::string& address,
-               Json& entry) {
+void add_cause(const MonitorState& monitor, WorkerId worker, const Report& report, Json& entry) {
   const auto watch = monitor.loads.find(worker);
   if (watch == monitor.loads.end() || !watch->second.verdict()) return;
   Verdict verdict = *watch->second.verdict();
   if (!verdict.cause) return;
-  verdict.host = host_of(address);
+  verdict.host = host_of_worker(report);
   entry["host"] = verdict.host;
   entry["cause"] = to_text(verdict.cause->cause);
   entry["reason"] = cause_text(verdict);
@@ -86,7 +84,7 @@ std::string status_text(const State& state) {
                        {"joining", name_of(state.members[w].joining)},
                        {"version", state.members[w].report.version},
                        {"slow", watch != planning.monitor->workers.end() && watch->second.slow()}});
-    add_cause(*planning.monitor, worker, state.members[w].report.address, workers.back());
+    add_cause(*planning.monitor, worker, state.members[w].report, workers.back());
   }
   const auto members = std::count_if(state.members.begin(), state.members.end(),
                                      [](const Member& member) { return member.alive; });

@@ -38,7 +38,9 @@ Error corrupt(const LinkSelf& self, const std::string& what) {
 
 }  // namespace
 
-ClientLink::ClientLink(Client& client, LinkSelf self) : client_(client), self_(std::move(self)) {}
+ClientLink::ClientLink(Client& client, LinkSelf self) : client_(client), self_(std::move(self)) {
+  report_.host = self_.host;
+}
 
 void ClientLink::tell_elements(int64_t elements) {
   report_.elements = elements;

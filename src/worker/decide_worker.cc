@@ -50,6 +50,7 @@ WorkerState begin_worker(const WorkerRules& rules, Duration now) {
   WorkerState state;
   state.rules = rules;
   state.deadline = now + rules.answer_limit;
+  state.report.host = rules.host;
   return state;
 }
 

@@ -192,7 +192,8 @@ TEST(Conversation, EveryFieldOfAReportArrives) {
                 .said = {{3, std::string("\0\xff", 2)}, {4, ""}},
                 .obeyed = 6,
                 .failure = "it broke",
-                .failure_code = Code::Exhausted};
+                .failure_code = Code::Exhausted,
+                .host = "node7"};
   EXPECT_EQ(from_wire(to_wire(report)), report);
   for (const Figure figure : {Figure::NotThere, Figure::NotCounted, Figure::Unreadable}) {
     report.steps[0].sample.processor->run_delay_is = figure;

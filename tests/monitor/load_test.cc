@@ -128,6 +128,19 @@ TEST(Load, SentencesNameTheCause) {
   }
 }
 
+TEST(Load, SentencesNameTheHostWhereItIsKnown) {
+  Pair pair;
+  pair.steps(Given(), 20);
+  pair.steps({milliseconds(20), milliseconds(80), milliseconds(82), 0.8}, 10);
+  ASSERT_EQ(pair.verdicts.size(), 1u);
+  Verdict verdict = pair.verdicts[0];
+  verdict.host = "node7 (10.0.0.5)";
+  EXPECT_EQ(sentence_of(verdict),
+            kSlow +
+                "; other processes take the processors of its host node7 (10.0.0.5): it waited "
+                "for one in 46 % of its steps' time (pressure 80 %)");
+}
+
 // It is compared with the profile; that it never waits for a processor is assumed.
 TEST(Load, AWorkerThatWasNeverFast) {
   for (const bool delayed : {true, false}) {
@@ -197,7 +210,7 @@ TEST(Load, CausesOfOneWorkerDiffer) {
   EXPECT_TRUE(pair.state.loads.empty());
 }
 
-// One sentence a run, of the first worker whose kernel does not tell all.
+// One sentence for a worker whose kernel does not tell all.
 TEST(Load, SaysOnceWhatIsNotKnown) {
   struct Case {
     Figure run_delay, pressure;

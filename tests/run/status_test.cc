@@ -33,13 +33,14 @@ TEST(Status, NamesTheCauseOfASlowWorkerAndItsHost) {
   monitor.loads[{3}].judge(verdict);  // its kernel has told nothing yet
   play.state.planning.present = std::make_shared<const Plan>();
   play.state.planning.monitor = std::make_shared<const MonitorState>(std::move(monitor));
+  play.state.members[2].report.host = "node7";
   const Json named = worker_in(play.state, 2);
-  EXPECT_EQ(named["host"], "127.0.0.1");
+  EXPECT_EQ(named["host"], "node7 (127.0.0.1)");
   EXPECT_EQ(named["cause"], "cpu");
-  EXPECT_EQ(
-      named["reason"],
-      "other processes take the processors of its host 127.0.0.1: it waited for one in 25 % of "
-      "its steps' time (pressure 0 %)");
+  EXPECT_EQ(named["reason"],
+            "other processes take the processors of its host node7 (127.0.0.1): it waited for one "
+            "in 25 % "
+            "of its steps' time (pressure 0 %)");
   for (const size_t other : {size_t{0}, size_t{1}, size_t{3}}) {
     EXPECT_FALSE(worker_in(play.state, other).contains("cause")) << other;
   }
