@@ -76,7 +76,8 @@ class Program(unittest.TestCase):
             parent.wait()
             wait_until(lambda: not alive(hog), f"{words} ends with its parent")
 
-    @another_case  # sanitizers have threads of their own
+    # Sanitizers have threads of their own, with other processors.
+    @another_case
     def test_uses_the_processors_of_another_process(self):
         first = min(os.sched_getaffinity(0))
         like = subprocess.Popen([sys.executable, "-c", "import signal; signal.pause()"],
