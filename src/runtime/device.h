@@ -3,6 +3,7 @@
 // StageCompute and Optimizer to the step loop, StateStore to checkpoints and state transfers.
 #pragma once
 
+#include "ir/plan.h"
 #include "runtime/compute.h"
 #include "runtime/copies.h"
 #include "runtime/given_parameters.h"
