@@ -146,9 +146,12 @@ Duration BackgroundTrainer::pause(const Task& task) {
     std::unique_lock lock(mutex_);
     const double cores = cores_;
     const Duration wanted = pause_for(cpu, begun - used_since_, cores);
-    if (wanted > Duration{}) {
-      changed_.wait_for(lock, wanted, [&] { return is_closed_ || task.stop || cores_ != cores; });
+    if (wanted <= Duration{}) {
+      used_ += cpu;
+      used_since_ = begun;
+      return {};
     }
+    changed_.wait_for(lock, wanted, [&] { return is_closed_ || task.stop || cores_ != cores; });
   }
   used_ = settings_.processor_time();
   used_since_ = settings_.clock->now();

@@ -232,7 +232,8 @@ TEST(HostMessage, NothingIsLeftOutOfWhatIsCommittedSavedAndValidated) {
 // The rest is not sent, and who sends more is refused.
 TEST(HostMessage, AlternativesHaveALimit) {
   for (const size_t count : {size_t{0}, size_t{3}, kMostAlternatives, kMostAlternatives + 1}) {
-    const auto read = decode_report(encode_report(ModeReport{grace(), "", {}, alternatives(count)}));
+    const auto read =
+        decode_report(encode_report(ModeReport{grace(), "", {}, alternatives(count)}));
     ASSERT_TRUE(read.ok()) << read.error().message;
     EXPECT_EQ(std::get<ModeReport>(read.value()).alternatives,
               alternatives(std::min(count, kMostAlternatives)));

@@ -198,7 +198,7 @@ Message message_with_head(int64_t size) {
   } else if (size % 4 == 2) {
     KeeperReport body;
     body.record.open.resize(1);  // an open work has 54 bytes
-    body.record.filling.resize(static_cast<size_t>(size - 222) / 4);
+    body.record.filling.resize(static_cast<size_t>(size - 230) / 4);
     message.body = std::move(body);
   } else {
     Record body;

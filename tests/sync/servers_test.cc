@@ -18,7 +18,7 @@ namespace {
 
 // Clusters until so many changes of mode, deaths and joins have happened in all.
 void run_clusters(Architecture architecture, int32_t stages, uint64_t first_seed) {
-  constexpr int64_t kAll = kSanitized ? 150 : 1000, kEach = 50;
+  constexpr int64_t kAll = kSanitized ? 150 : 2000, kEach = 50;
   std::array<int64_t, kEvents> happened{};
   int64_t updates = 0, filled = 0, refused = 0, at_kept_limit = 0, saves = 0, resumed_runs = 0;
   int64_t handed_over = 0, relayed = 0, ring_changes = 0;

@@ -313,7 +313,8 @@ TEST(Load, TextOfAJobReadsBackEqual) {
                                                        "sync.mode",
                                                        "sync.architecture",
                                                        "sync.chooser_file",
-                                                       "sync.chooser_content"};
+                                                       "sync.chooser_content",
+                                                       "sync.ledger"};
       if (kTied.count(key.name) > 0) continue;
       text += cat(key.name, " = ", random_value(key, random), "\n");
     }

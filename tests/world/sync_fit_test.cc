@@ -145,10 +145,8 @@ TEST(JobSyncMode, ModesFitTheReplicas) {
             "parallel.pipelines is 1: take \"synchronous\"");
 }
 
-TEST(JobSyncMode, LocalStepsNeedServers) {
-  EXPECT_EQ(refusal(four_replicas(), {"--sync.mode=synchronous+local:4"}),
-            "--sync.mode=synchronous+local:4: sync.mode \"synchronous+local:4\" needs "
-            "sync.architecture = \"servers\": partial updates run through server shards");
+TEST(JobSyncMode, LocalSteps) {
+  EXPECT_EQ(refusal(four_replicas(), {"--sync.mode=synchronous+local:4"}), "");
   EXPECT_EQ(refusal(with_servers(), {"--sync.mode=synchronous+local:4"}), "");
   EXPECT_EQ(refusal(with_servers(), {"--sync.mode=x:2+local:8+outer:0.7,0.9"}), "");
   EXPECT_EQ(
