@@ -67,13 +67,14 @@ std::optional<StragglerNews> StragglerWatch::add(ReplicaId replica, const Iterat
   own.was_told = true;
   own.told_at = now;
   const std::string often =
-      cat(", in ", agreeing, " of its last ", own.findings.size(), " iterations");
+      cat("in ", agreeing, " of its last ", own.findings.size(), " iterations");
   StragglerNews news;
   news.replica = replica;
   news.straggles = finding != kNot;
   if (news.straggles) news.cause = static_cast<StragglerCause>(finding);
-  news.sentence = news.straggles ? own.sentence + often
-                                 : cat("replica ", replica, " is no straggler any more", often);
+  news.sentence = news.straggles ? cat(own.sentence, ", ", often)
+                                 : cat("replica ", replica, " is no straggler any more: ", often,
+                                       " it was not late");
   return news;
 }
 

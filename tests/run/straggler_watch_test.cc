@@ -89,7 +89,8 @@ TEST_F(StragglerWatchTest, TheEndIsSaidOnce) {
   EXPECT_EQ(first_news(sample(100), 8), 5);
   EXPECT_EQ(news_->replica, kSlow);
   EXPECT_FALSE(news_->straggles);
-  EXPECT_EQ(news_->sentence, "replica 2 is no straggler any more, in 5 of its last 8 iterations");
+  EXPECT_EQ(news_->sentence,
+            "replica 2 is no straggler any more: in 5 of its last 8 iterations it was not late");
   now_ += StragglerWatch::kPause;
   EXPECT_EQ(first_news(sample(100), 20), 0);
 }
