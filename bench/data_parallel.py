@@ -19,6 +19,8 @@ import sys
 import tempfile
 import time
 
+from paced_runs import processor_seconds
+
 LAYERS, WIDTH, HEADS, SEQUENCE, ROWS, MICROS, VOCABULARY = 4, 256, 4, 128, 8, 4, 256
 WARM_UP = 5  # steps that are not counted
 CLIP, RATE = 1.0, 3e-4
@@ -155,27 +157,6 @@ def job_file(folder, processes):
     job = folder / "job.toml"
     job.write_text("\n".join(lines) + "\n")
     return job
-
-
-def processor_seconds(process):
-    """What a process and those that it has started have used so far."""
-    ticks = 0
-    for folder in pathlib.Path("/proc").glob("[0-9]*"):
-        try:
-            fields = (folder / "stat").read_text().rpartition(")")[2].split()
-        except OSError:
-            continue  # it has ended
-        if process in (int(folder.name), int(fields[1])):
-            ticks += int(fields[11]) + int(fields[12])
-    return ticks / os.sysconf("SC_CLK_TCK")
-
-
-def committed(metrics):
-    """The moments at which the steps so far were committed."""
-    if not metrics.exists():
-        return []
-    return [json.loads(line)["time"] for line in metrics.read_text().splitlines(True)
-            if line.endswith("\n")]
 
 
 def run_tenuto(program, folder, processes, seconds):

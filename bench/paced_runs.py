@@ -1,5 +1,6 @@
 """Runs of paced workers for the scripts beside this one."""
 import json
+import os
 import pathlib
 import subprocess
 import time
@@ -25,6 +26,25 @@ def workers_of(parent):
         if "--parent" in words and words[words.index("--parent") + 1] == str(parent):
             found[int(words[words.index("--worker") + 1])] = int(entry.name)
     return found
+
+
+def processor_seconds(process):
+    """The processor time that a process and all below it have used so far."""
+    parents, ticks = {}, {}
+    for entry in pathlib.Path("/proc").glob("[0-9]*"):
+        try:
+            fields = (entry / "stat").read_text().rpartition(")")[2].split()
+        except OSError:
+            continue  # it has ended
+        number = int(entry.name)
+        parents[number], ticks[number] = int(fields[1]), int(fields[11]) + int(fields[12])
+
+    def is_below(number):
+        while number != process and number in parents:
+            number = parents[number]
+        return number == process
+
+    return sum(ticks[number] for number in ticks if is_below(number)) / os.sysconf("SC_CLK_TCK")
 
 
 def toml_of(sections, faults=()):

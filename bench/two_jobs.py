@@ -7,8 +7,9 @@ replica of job A runs for --runs of the time only (it is stopped and continued, 
 so A would gain from leaving the synchronous mode. Job B stays synchronous. Each row is a way in
 which A runs beside B: not at all, synchronous, in the mode that it chooses as far as the ledger of
 the host lets it, and in the mode that it chooses without a ledger. For each there are the time of
-B's step, that of A's step, the share of A's steps that are not synchronous, and what the ledger has
-said. Times are means over the repeats, with their standard errors; the rows take turns.
+B's step, the cores that B uses, and those that it has lost to A's leaving: what its steps are longer
+than beside a synchronous A, as a part of these cores; the time of A's step, the share of A's steps that
+are not synchronous, and what the ledger has said. Times are means over the repeats, with their standard errors; the rows take turns.
 """
 import argparse
 import math
@@ -22,7 +23,7 @@ import tempfile
 import threading
 import time
 
-from paced_runs import Lost, begin, lines_of, toml_of, workers_of
+from paced_runs import Lost, begin, lines_of, processor_seconds, toml_of, workers_of
 
 REPLICAS, SERVERS, LIMIT = 2, 2, 120  # LIMIT: seconds until the first steps, and until the end
 WARM_UP = 5                           # steps that are not measured
@@ -112,8 +113,8 @@ def lines_of_whole(path):
 
 
 def measure(options, folder, row):
-    """B's and A's seconds per step, the share of A's steps that were not synchronous, and what the
-    ledger said to A. The figures of A are None if it does not run."""
+    """B's and A's seconds per step, the share of A's steps that were not synchronous, what the
+    ledger said to A, and the cores that B used. The figures of A are None if it does not run."""
     with_ledger = row == "A with the ledger"
     jobs = [Job(options, folder, "b", "synchronous", with_ledger)]
     slow = None
@@ -128,9 +129,11 @@ def measure(options, folder, row):
             slow.start()
             time.sleep(options.seconds / 3)  # the chooser has measured and chosen
         before, since = [len(job.steps()) for job in jobs], time.monotonic()
+        used = processor_seconds(jobs[0].process.pid)
         time.sleep(options.seconds)
         made = [len(job.steps()) - count for job, count in zip(jobs, before)]
         took = time.monotonic() - since
+        cores = (processor_seconds(jobs[0].process.pid) - used) / took
     finally:
         if slow:
             slow.end()
@@ -145,11 +148,11 @@ def measure(options, folder, row):
         raise Lost(f"{row}: a job has made no step within {options.seconds} s")
     times = [took / count for count in made]
     if len(jobs) == 1:
-        return times[0], None, None, []
+        return times[0], None, None, [], cores
     modes = [line["mode"] for line in lines_of(jobs[1].folder / "metrics.jsonl")]
     measured = modes[before[1]:before[1] + made[1]]
     share = sum(mode != "synchronous" for mode in measured) / len(measured)
-    return times[0], times[1], share, jobs[1].told("lease")
+    return times[0], times[1], share, jobs[1].told("lease"), cores
 
 
 def mean_text(values):
@@ -179,11 +182,18 @@ def main():
                 results[row].append(measure(options, folder, row))
     print(f"{options.repeats} x {options.seconds:.0f} s on {len(os.sched_getaffinity(0))} cores; "
           f"replica 1 of A runs for {100 * options.runs:.0f} % of the time\n")
-    print("row                  B: ms per step      A: ms per step     A not synchronous")
+    print("row                  B: ms per step      B: cores  lost by B  A: ms per step     "
+          "A not synchronous")
+    beside = statistics.mean(one[0] for one in results["A synchronous"])
+    needed = statistics.mean(one[4] for one in results["A synchronous"])
     for row, found in results.items():
+        cores = statistics.mean(one[4] for one in found)
+        lost = needed * (1 - beside / statistics.mean(one[0] for one in found))
+        loss = f"{lost:.2f}" if row in ROWS[2:] else ""
         own = mean_text([one[1] for one in found]) if found[0][1] else f"{'':8}"
         share = f"{100 * statistics.mean(one[2] for one in found):.0f} %" if found[0][1] else ""
-        print(f"{row:20} {mean_text([one[0] for one in found]):19} {own:18} {share}")
+        print(f"{row:20} {mean_text([one[0] for one in found]):19} {cores:8.2f}  {loss:9}  {own:18} "
+              f"{share}")
     print("\nwhat the ledger said to A:")
     for found in results["A with the ledger"]:
         for sentence in found[3]:
