@@ -136,7 +136,8 @@ TEST(Hosted, ALaterStreamOfAProcessIsToldAgain) {
   ASSERT_TRUE(late->Write(report));
   ASSERT_TRUE(late->Read(&order));
   EXPECT_EQ(from_wire(order).hosted, std::vector<Hosted>{hosted});
-  EXPECT_FALSE(early->Read(&order));  // the coordinator has ended it
+  // The coordinator ends the early one. It may have told it again before it has seen the late one.
+  for (int again = 0; early->Read(&order); ++again) ASSERT_LT(again, 2);
   (void)early->Finish();
   late->WritesDone();
   EXPECT_FALSE(late->Read(&order));
