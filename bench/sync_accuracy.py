@@ -35,7 +35,7 @@ OPTIMIZERS = {
     "sgd": ({"kind": "sgd", "momentum": 0.0, "weight_decay": 0.0, "learning_rate": 0.3}, 0.3),
     "momentum": ({"kind": "sgd", "momentum": 0.9, "weight_decay": 0.0, "learning_rate": 0.03},
                  0.6),
-    "adamw": ({"kind": "adamw", "learning_rate": 4e-3}, 0.6),
+    "adamw": ({"kind": "adamw", "learning_rate": 4e-3}, 2.0),
 }
 
 

@@ -239,7 +239,7 @@ void add_sync_flags(CLI::App& command, SyncQuestion& question) {
         number_flag(command, "--jitter-percent", question.jitter_percent, NumberRange{0, 1000},
                     "deviation of an iteration's time (0)"),
         number_flag(command, "--kappa", question.kappa, NumberRange{0, 100},
-                    "what a gradient's age costs (0.3; give 0.6 for momentum or Adam)"),
+                    "what a gradient's age costs (0.3; give 0.6 for momentum, 2 for AdamW)"),
         number_flag(command, "--target-gradients", question.target_gradients, NumberRange{1, 1e15},
                     "gradients of age 0 that reach the accuracy (1000)")}) {
     with_sync->needs(sync);

@@ -126,7 +126,7 @@ struct SyncSettings {
   std::string chooser = "look-ahead";       // auto: look-ahead | heuristic | learned
   std::string chooser_file;                 // learned: what it has learned; empty = nothing
   std::string chooser_content;              // of that file; taken from it when the job is loaded
-  double kappa = 0.6;                       // what age costs (docs/sync-modes.md)
+  double kappa = 2;                         // what age costs (docs/sync-modes.md)
   std::string ledger;                       // servers: file of the host's jobs; empty = none
 };
 
