@@ -2,14 +2,15 @@
 
     bench/two_jobs.py TENUTO [--seconds 30] [--repeats 3] [--runs 0.5] [--width 64]
 
-TENUTO is the program, with tenuto-worker beside it. Each job has two replicas and two servers. One
-replica of job A runs for --runs of the time only (it is stopped and continued, ten times a second),
-so A would gain from leaving the synchronous mode. Job B stays synchronous. Each row is a way in
-which A runs beside B: not at all, synchronous, in the mode that it chooses as far as the ledger of
-the host lets it, and in the mode that it chooses without a ledger. For each there are the time of
-B's step, the cores that B uses, and those that it has lost to A's leaving: what its steps are longer
-than beside a synchronous A, as a part of these cores; the time of A's step, the share of A's steps that
-are not synchronous, and what the ledger has said. Times are means over the repeats, with their standard errors; the rows take turns.
+TENUTO is the program, with tenuto-worker beside it. Each job has two replicas and two servers.
+One replica of job A runs for --runs of the time only (it is stopped and continued, ten times a
+second), so A would gain from leaving the synchronous mode. Job B stays synchronous. Each row is a
+way in which A runs beside B: not at all, synchronous, in the mode that it chooses as far as the
+ledger of the host lets it, and in the mode that it chooses without a ledger. For each there are
+the time of B's step, the cores that B uses, and those that it has lost to A's leaving: what its
+steps are longer than beside a synchronous A, as a part of these cores; the time of A's step, the
+share of A's steps that are not synchronous, and what the ledger has said. Times are means over
+the repeats, with their standard errors; the rows take turns.
 """
 import argparse
 import math
@@ -192,8 +193,8 @@ def main():
         loss = f"{lost:.2f}" if row in ROWS[2:] else ""
         own = mean_text([one[1] for one in found]) if found[0][1] else f"{'':8}"
         share = f"{100 * statistics.mean(one[2] for one in found):.0f} %" if found[0][1] else ""
-        print(f"{row:20} {mean_text([one[0] for one in found]):19} {cores:8.2f}  {loss:9}  {own:18} "
-              f"{share}")
+        step = mean_text([one[0] for one in found])
+        print(f"{row:20} {step:19} {cores:8.2f}  {loss:9}  {own:18} {share}")
     print("\nwhat the ledger said to A:")
     for found in results["A with the ledger"]:
         for sentence in found[3]:
