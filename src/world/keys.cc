@@ -290,8 +290,8 @@ std::vector<Key> sync_keys() {
           "the content of that file; taken from sync.chooser_file, so that all processes have the "
           "same"),
       key("sync.kappa", slot<&Job::sync, &SyncSettings::kappa>,
-          "mode = \"auto\": what the age of gradients costs; about 0.3 for plain SGD, 0.6 with "
-          "momentum or AdamW",
+          "mode = \"auto\": what the age of gradients costs; about 2 with AdamW, 0.6 for SGD with "
+          "momentum, 0.3 for plain SGD",
           Range{.low = 0, .high = 100}),
       key("sync.ledger", slot<&Job::sync, &SyncSettings::ledger>,
           "servers: a file that all jobs of a host name: a job then asks the others before mode = "
