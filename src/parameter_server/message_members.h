@@ -1,6 +1,8 @@
-// The members of the plain values in messages of server shards, in the order of their bytes. A part
-// of parameter_server/message_bytes.cc, which alone includes it: without a name of its own, because
-// the functions have to be found beside those that it has.
+// The members of the plain values in messages of server shards, in the order of their bytes.
+//
+// Only parameter_server/message_bytes.cc includes this file, which was cut off from it for its
+// length. The functions are in an unnamed namespace, as those of message_bytes.cc are: both
+// overload one name.
 #pragma once
 
 #include <concepts>
