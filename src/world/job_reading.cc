@@ -6,43 +6,10 @@
 #include <set>
 #include <utility>
 
-#include "base/cut_text.h"
 #include "base/text.h"
 
 namespace tenuto {
 namespace {
-
-std::string type_name(const toml::node& node) {
-  switch (node.type()) {
-    case toml::node_type::table:
-      return "a table";
-    case toml::node_type::array:
-      return "a list";
-    case toml::node_type::string:
-      return "a string";
-    case toml::node_type::integer:
-      return "a whole number";
-    case toml::node_type::floating_point:
-      return "a number with a point";
-    case toml::node_type::boolean:
-      return "true or false";
-    default:
-      return "a date or time";
-  }
-}
-
-// What was found, for an error: the value, cut short; of a table, a list or a date its type.
-std::string found_text(const toml::node& node) {
-  if (const auto* text = node.as_string()) {
-    const std::string& value = text->get();
-    return value.size() <= 40 ? toml_string(value)
-                              : toml_string(value.substr(0, cut_of(value, 37))) + "...";
-  }
-  if (const auto* number = node.as_integer()) return piece(number->get());
-  if (const auto* number = node.as_floating_point()) return piece(number->get());
-  if (const auto* value = node.as_boolean()) return piece(value->get());
-  return type_name(node);
-}
 
 // Reads one value from a TOML node. False when it has another type or is out of range.
 bool take(const toml::node& node, const Key&, bool& value) {
@@ -66,25 +33,16 @@ bool take(const toml::node& node, const Key& key, std::string& value) {
 }
 
 bool take(const toml::node& node, const Key& key, double& value) {
-  const auto* whole = node.as_integer();
-  const auto* number = node.as_floating_point();
-  if (whole == nullptr && number == nullptr) return false;
-  const double found = whole != nullptr ? static_cast<double>(whole->get()) : number->get();
-  if (key.range.contains(found)) value = found;
-  return key.range.contains(found);
+  const auto found = number_of(node);
+  if (!found || !key.range.contains(*found)) return false;
+  value = *found;
+  return true;
 }
 
-// A whole number may also be written with a point or an exponent: 1e3.
 bool take(const toml::node& node, const Key& key, int64_t& value) {
-  constexpr double kMostExact = 9007199254740992;
-  const auto* whole = node.as_integer();
-  const auto* number = node.as_floating_point();
-  if (whole == nullptr && number == nullptr) return false;
-  const double found = whole != nullptr ? static_cast<double>(whole->get()) : number->get();
-  if (!key.range.contains(found)) return false;
-  if (number != nullptr && (std::floor(found) != found || std::abs(found) > kMostExact))
-    return false;
-  value = whole != nullptr ? whole->get() : static_cast<int64_t>(found);
+  const auto found = whole_number_of(node);
+  if (!found || !key.range.contains(static_cast<double>(*found))) return false;
+  value = *found;
   return true;
 }
 
@@ -131,11 +89,6 @@ std::string misfit_text(const Key& key, const toml::node& node) {
     if (!fits) return cat(found_text(item), " as item ", i);
   }
   return found_text(node);
-}
-
-std::string did_you_mean(std::string_view word, const std::vector<std::string_view>& names) {
-  const std::string best = nearest(word, names.data(), names.size());
-  return best.empty() ? std::string() : cat(", did you mean ", best, "?");
 }
 
 void read_section(JobReading& reading, const std::string& section, const toml::table& table,
@@ -197,11 +150,6 @@ void read_faults(JobReading& reading, const toml::node& node, const TextPlace& p
 }
 
 }  // namespace
-
-TextPlace place_of(const std::string& source, const toml::source_region& region) {
-  return {source, static_cast<int64_t>(region.begin.line),
-          static_cast<int64_t>(region.begin.column)};
-}
 
 void take_value(JobReading& reading, const Key& key, const std::string& name,
                 const toml::node& node, const TextPlace& place) {
@@ -288,21 +236,6 @@ void read_table(JobReading& reading, const toml::table& root, const std::string&
           {place, cat(name, " is a section: expected [", name, "], found ", type_name(node))});
     }
   }
-}
-
-Error error_of(const JobFlaw& flaw) { return invalid(cat(flaw.place.text(), ": ", flaw.sentence)); }
-
-std::optional<Error> first_flaw(const JobReading& reading) {
-  if (reading.flaws.empty()) return {};
-  JobFlaw first = *std::min_element(reading.flaws.begin(), reading.flaws.end(),
-                                    [](const JobFlaw& left, const JobFlaw& right) {
-                                      return std::pair(left.place.line, left.place.column) <
-                                             std::pair(right.place.line, right.place.column);
-                                    });
-  const size_t others = reading.flaws.size() - 1;
-  if (others > 0)
-    first.sentence += cat(" (and ", others, others == 1 ? " fault" : " faults", " more)");
-  return error_of(first);
 }
 
 }  // namespace tenuto

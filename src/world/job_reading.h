@@ -13,34 +13,17 @@
 #include "base/text.h"
 #include "world/keys.h"
 #include "world/load.h"
-#include "world/toml.h"
+#include "world/toml_reading.h"
 
 namespace tenuto {
-
-// Where a value stands: the file or the flag, and its line and column when it has them.
-struct TextPlace {
-  std::string source;
-  int64_t line = 0, column = 0;
-  // "FILE:LINE:COLUMN", or the source alone.
-  std::string text() const { return line == 0 ? source : cat(source, ":", line, ":", column); }
-};
-
-// What is wrong, and where.
-struct JobFlaw {
-  TextPlace place;
-  std::string sentence;
-};
 
 // A job while it is read. `places` is used by later error messages; loaded.origin is shown to the
 // user.
 struct JobReading {
   LoadedJob loaded;
   std::map<std::string, TextPlace> places;
-  std::vector<JobFlaw> flaws;
+  std::vector<TomlFlaw> flaws;
 };
-
-// The place of a part of a parsed text.
-TextPlace place_of(const std::string& source, const toml::source_region& region);
 
 // Reads the value of `key` from `node` into the job, or adds a flaw. `name` is the key's name, for
 // a key of a [[fault]] with the number of its table: fault[2].link.
@@ -61,11 +44,5 @@ std::string fault_name(size_t index);
 
 // Reads a parsed text into the job; what is wrong with it is added to the flaws.
 void read_table(JobReading& reading, const toml::table& root, const std::string& source);
-
-// The error that tells a flaw with its place.
-Error error_of(const JobFlaw& flaw);
-
-// The first flaw in the order of the file, with the count of the others.
-std::optional<Error> first_flaw(const JobReading& reading);
 
 }  // namespace tenuto

@@ -76,45 +76,48 @@ std::vector<std::string_view> kinds_with(std::string_view word) {
 }
 
 // Checks that a fault of a worker has the keys that it needs. Returns the first flaw, or none.
-std::optional<JobFlaw> flaw_of_worker(const Fault& fault, const TextPlace& table,
-                                      const std::string& name) {
+std::optional<TomlFlaw> flaw_of_worker(const Fault& fault, const TextPlace& table,
+                                       const std::string& name) {
   if (fault.worker.empty()) {
-    return JobFlaw{table, cat(name, ".worker is missing: expected \"PIPELINE.STAGE\" or a number")};
+    return TomlFlaw{table,
+                    cat(name, ".worker is missing: expected \"PIPELINE.STAGE\" or a number")};
   }
   if (fault.kind == "slow-worker" && fault.speed == 0) {
-    return JobFlaw{table, cat(name, ".speed is missing: expected a number in (0, 1)")};
+    return TomlFlaw{table, cat(name, ".speed is missing: expected a number in (0, 1)")};
   }
   if (fault.kind == "partition" && fault.for_ms == 0) {
-    return JobFlaw{table, cat(name, ".for_ms is missing: expected how long the worker is cut off")};
+    return TomlFlaw{table,
+                    cat(name, ".for_ms is missing: expected how long the worker is cut off")};
   }
   if (fault.kind == "clock-skew" && fault.skew_ms == 0) {
-    return JobFlaw{table, cat(name, ".skew_ms is missing: expected how far the clock is ahead")};
+    return TomlFlaw{table, cat(name, ".skew_ms is missing: expected how far the clock is ahead")};
   }
   if (fault.kind == "cpu-hog" && fault.threads == 0) {
-    return JobFlaw{table, cat(name, ".threads is missing: expected how many threads compute")};
+    return TomlFlaw{table, cat(name, ".threads is missing: expected how many threads compute")};
   }
   if (is_hog(fault) && fault.for_ms > 0 && fault.until_step >= 0) {
-    return JobFlaw{table, cat(name, " expects either for_ms or until_step")};
+    return TomlFlaw{table, cat(name, " expects either for_ms or until_step")};
   }
   if (fault.kind == "dead-worker" && fault.at_step > 0) {
-    return JobFlaw{table,
-                   cat(name, ".at_step ", fault.at_step,
-                       ": a worker can be absent from the start of a run (0) only; to lose one "
-                       "later, take kind = \"kill\"")};
+    return TomlFlaw{table,
+                    cat(name, ".at_step ", fault.at_step,
+                        ": a worker can be absent from the start of a run (0) only; to lose one "
+                        "later, take kind = \"kill\"")};
   }
   return {};
 }
 
 // Checks that the keys of a fault go together. Returns the first flaw, or none.
-std::optional<JobFlaw> flaw_of_fault(const JobReading& reading, const Fault& fault,
-                                     const std::string& name) {
+std::optional<TomlFlaw> flaw_of_fault(const JobReading& reading, const Fault& fault,
+                                      const std::string& name) {
   const auto place_of_key = [&](const std::string& key) {
     const auto found = reading.places.find(cat(name, ".", key));
     return found == reading.places.end() ? std::optional<TextPlace>() : found->second;
   };
   const TextPlace& table = reading.places.at(name);
   if (!place_of_key("kind")) {
-    return JobFlaw{table, cat(name, ".kind is missing: expected ", expected(fault_keys().front()))};
+    return TomlFlaw{table,
+                    cat(name, ".kind is missing: expected ", expected(fault_keys().front()))};
   }
   const bool trace = fault.kind == "slow-link-trace", breaks = !lasts(fault);
   for (const Key& key : fault_keys()) {
@@ -123,14 +126,14 @@ std::optional<JobFlaw> flaw_of_fault(const JobReading& reading, const Fault& fau
     if (word == "kind" || !place) continue;
     const std::vector<std::string_view> kinds = kinds_with(word);
     if (std::find(kinds.begin(), kinds.end(), fault.kind) != kinds.end()) continue;
-    return JobFlaw{*place, cat(name, ".", word, " belongs to kind = \"", kinds.front(),
-                               "\", found \"", fault.kind, "\": leave it out")};
+    return TomlFlaw{*place, cat(name, ".", word, " belongs to kind = \"", kinds.front(),
+                                "\", found \"", fault.kind, "\": leave it out")};
   }
-  const auto until = [&]() -> std::optional<JobFlaw> {
+  const auto until = [&]() -> std::optional<TomlFlaw> {
     if (fault.until_step < 0 || fault.until_step > fault.at_step) return {};
-    return JobFlaw{*place_of_key("until_step"),
-                   cat(name, ".until_step ", fault.until_step, ": expected a step after at_step (",
-                       fault.at_step, ")")};
+    return TomlFlaw{*place_of_key("until_step"),
+                    cat(name, ".until_step ", fault.until_step, ": expected a step after at_step (",
+                        fault.at_step, ")")};
   };
   if (is_of_coordinator(fault)) return {};
   if (fault.kind == "chaos") return until();
@@ -140,18 +143,18 @@ std::optional<JobFlaw> flaw_of_fault(const JobReading& reading, const Fault& fau
   }
   if (trace) {
     if (!fault.file.empty()) return {};
-    return JobFlaw{table, cat(name, ".file is missing: expected the file of the trace")};
+    return TomlFlaw{table, cat(name, ".file is missing: expected the file of the trace")};
   }
   const bool link = place_of_key("link").has_value();
   const bool from = place_of_key("from").has_value(), to = place_of_key("to").has_value();
   if (link ? from || to : !from || !to) {
-    return JobFlaw{table, cat(name, " expects either link, or from and to")};
+    return TomlFlaw{table, cat(name, " expects either link, or from and to")};
   }
   if (breaks) return {};
   if (fault.latency_ms == 0 && fault.jitter_ms == 0 && fault.megabytes_per_second == 0) {
-    return JobFlaw{table, cat(name,
-                              " changes nothing: expected latency_ms, jitter_ms or "
-                              "megabytes_per_second above 0")};
+    return TomlFlaw{table, cat(name,
+                               " changes nothing: expected latency_ms, jitter_ms or "
+                               "megabytes_per_second above 0")};
   }
   return until();
 }
@@ -254,16 +257,10 @@ Status draw_faults(JobReading& reading) {
 }
 
 Status read_text(JobReading& reading, const std::string& text, const std::string& source) {
-  if (const auto deep = find_deep_name(text)) {
-    return error_of({{source, deep->line, deep->column}, cat("not TOML: ", deep->sentence)});
-  }
-  const toml::parse_result parsed = toml::parse(text, source);
-  if (!parsed) {
-    return error_of({place_of(source, parsed.error().source()),
-                     cat("not TOML: ", parsed.error().description())});
-  }
-  read_table(reading, parsed.table(), source);
-  if (auto flaw = first_flaw(reading)) return *flaw;
+  const auto parsed = parse_toml(text, source);
+  if (!parsed.ok()) return parsed.error();
+  read_table(reading, parsed.value(), source);
+  if (auto flaw = first_flaw(reading.flaws)) return *flaw;
   return read_traces(reading);
 }
 
@@ -318,7 +315,7 @@ Status read_override(JobReading& reading, const std::string& flag) {
   const toml::parse_result parsed = toml::parse(text);
   if (!parsed || parsed.table().size() != 1) return refuse();
   take_value(reading, *known, std::string(known->name), *parsed.table().get("value"), place);
-  if (auto flaw = first_flaw(reading)) return *flaw;
+  if (auto flaw = first_flaw(reading.flaws)) return *flaw;
   return ok();
 }
 
