@@ -1,6 +1,5 @@
 #include "bench/chooser_tables.h"
 
-#include <algorithm>
 #include <cstdio>
 #include <map>
 #include <set>
@@ -91,19 +90,13 @@ Result<ChooserModel> chooser_for(int32_t replicas, const std::string& file) {
 
 Status print_choosers(const ChooserQuestion& question) {
   std::map<int32_t, std::vector<DecisionRecord>> together;
-  std::vector<SyncScenario> scenarios;
   std::set<int32_t> numbers;
-  for (const SyncScenario& of : sync_scenarios()) {
-    const auto& names = question.scenarios;
-    if (!names.empty() && std::find(names.begin(), names.end(), of.name) == names.end()) continue;
-    scenarios.push_back(of);
-    numbers.insert(of.replicas);
-  }
+  for (const SyncScenario& of : question.scenarios) numbers.insert(of.replicas);
   if (!question.write.empty() && numbers.size() != 1) {
     return invalid(cat("--write-chooser: expected scenarios of one number of replicas, found ",
                        numbers.size(), " numbers: name scenarios with --scenario"));
   }
-  for (const SyncScenario& of : scenarios) {
+  for (const SyncScenario& of : question.scenarios) {
     std::map<int32_t, std::vector<DecisionRecord>> own;
     for (int i = 0; i < question.seeds; ++i) {
       const uint64_t seed = question.first_seed + static_cast<uint64_t>(i);
@@ -116,7 +109,7 @@ Status print_choosers(const ChooserQuestion& question) {
       return printed;
     }
   }
-  if (scenarios.size() > 1) {
+  if (question.scenarios.size() > 1) {
     const Status printed = print_table("all of them", together, question.file);
     if (!printed.ok()) return printed;
   }

@@ -8,12 +8,13 @@
 
 #include "base/result.h"
 #include "sync/chooser_model.h"
+#include "sync/scenario.h"
 
 namespace tenuto {
 
 // What is measured.
 struct ChooserQuestion {
-  std::vector<std::string> scenarios;  // empty = all
+  std::vector<SyncScenario> scenarios;
   uint64_t first_seed = 100;
   int seeds = 20;  // of each scenario, with a few decisions each
   double kappa = 0.3;

@@ -1,6 +1,5 @@
 #include "bench/predict_tables.h"
 
-#include <algorithm>
 #include <cstdio>
 #include <utility>
 
@@ -63,11 +62,7 @@ Result<std::vector<Measured>> measured_of(const PredictorQuestion& question) {
     all.push_back({path, {std::move(recording).value()}});
   }
   if (!all.empty()) return all;
-  for (const SyncScenario& of : sync_scenarios()) {
-    const auto& names = question.scenarios;
-    const bool wanted =
-        names.empty() || std::find(names.begin(), names.end(), of.name) != names.end();
-    if (!wanted) continue;
+  for (const SyncScenario& of : question.scenarios) {
     Measured drawn{of.name, {}};
     for (int i = 0; i < question.seeds; ++i) {
       drawn.recordings.push_back(

@@ -7,12 +7,13 @@
 #include <vector>
 
 #include "base/result.h"
+#include "sync/scenario.h"
 
 namespace tenuto {
 
 // What is measured.
 struct PredictorQuestion {
-  std::vector<std::string> scenarios;  // empty = all
+  std::vector<SyncScenario> scenarios;
   uint64_t first_seed = 100;
   int seeds = 20;                       // recordings of each scenario
   std::vector<std::string> recordings;  // files to measure instead of what scenarios draw
@@ -20,8 +21,8 @@ struct PredictorQuestion {
 };
 
 // Prints a table for each scenario or file and one for all of them together, and says who straggled
-// in the last recording. The learned predictor is trained on drawn recordings of all scenarios,
-// with seeds that are never measured.
+// in the last recording. The learned predictor is trained on drawn recordings of all built-in
+// scenarios, with seeds that are never measured.
 //
 // Errors: those of the files; Invalid/Call  a recording that is no longer than a predictor's window
 Status print_predictors(const PredictorQuestion& question);

@@ -1,8 +1,9 @@
 // Sync modes on the virtual clock: how long until a small network reaches an accuracy, for every
 // fixed mode, published systems, the published heuristic, the look-ahead and the learned chooser,
-// over the scenarios of sync/scenario.h. All modes have the same seeds: data, first parameters and
-// the luck of every iteration. So each is compared with the best fixed one seed by seed in its
-// time, and with the synchronous mode in its gradients; s.e. is the standard error of these ratios.
+// over the scenarios of sync/scenario.h or those of files (sync/scenario_file.h). All modes have
+// the same seeds: data, first parameters and the luck of every iteration. So each is compared with
+// the best fixed one seed by seed in its time, and with the synchronous mode in its gradients; s.e.
+// is the standard error of these ratios.
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <chrono>
@@ -11,9 +12,11 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "base/clock.h"
+#include "base/file.h"
 #include "base/quantile.h"
 #include "base/text.h"
 #include "bench/chooser_tables.h"
@@ -25,6 +28,7 @@
 #include "sync/choose.h"
 #include "sync/heuristic.h"
 #include "sync/paired.h"
+#include "sync/scenario_file.h"
 #include "sync/trial.h"
 #include "sync/trial_step.h"
 
@@ -33,9 +37,11 @@ namespace {
 
 struct Asked {
   int seeds = 20;
-  std::optional<uint64_t> first_seed;  // none = kFirstSeed, with jobs kFirstJobsSeed
-  std::vector<std::string> scenarios, modes;
-  std::string optimizer;  // empty = the scenario's
+  std::optional<uint64_t> first_seed;       // none = kFirstSeed, with jobs kFirstJobsSeed
+  std::vector<std::string> scenario_names;  // and files; empty = all that are built in
+  std::vector<SyncScenario> scenarios;      // these
+  std::vector<std::string> modes;           // empty = all
+  std::string optimizer;                    // empty = the scenario's
   std::optional<double> rate;
   double kappa = 0.3, clip = 0;
   bool json = false, predictors = false, choosers = false;
@@ -93,6 +99,40 @@ bool is_chooser(const std::string& mode) {
 [[noreturn]] void fail(const Error& error) {
   std::fprintf(stderr, "sync_bench: %s\n", error.message.c_str());
   std::exit(2);
+}
+
+bool is_scenario_file(std::string_view name) { return name.ends_with(".toml"); }
+
+// What is wrong with a value of --scenario; "" = nothing, as far as its name says.
+std::string scenario_name_fault(const std::string& name) {
+  if (is_scenario_file(name) || find_sync_scenario(name) != nullptr) return {};
+  std::string all;
+  for (const SyncScenario& scenario : sync_scenarios()) all += scenario.name + ", ";
+  return cat("expected ", all, "or a file that ends in .toml, found '", name, "'");
+}
+
+SyncScenario scenario_of_file(const std::string& path) {
+  constexpr int64_t kMostBytes = 1 << 20;  // people write these files by hand
+  const auto text = read_file(path, kMostBytes);
+  if (!text.ok()) fail(text.error());
+  auto scenario = sync_scenario_from_toml(text.value(), path);
+  if (!scenario.ok()) fail(scenario.error());
+  return std::move(scenario).value();
+}
+
+// The built-in ones that are named, in the order of their list, and then those of the files; all
+// built-in ones if nothing is named.
+std::vector<SyncScenario> scenarios_of(const std::vector<std::string>& names) {
+  if (names.empty()) return sync_scenarios();
+  std::vector<SyncScenario> scenarios;
+  for (const SyncScenario& scenario : sync_scenarios()) {
+    const bool is_named = std::find(names.begin(), names.end(), scenario.name) != names.end();
+    if (is_named) scenarios.push_back(scenario);
+  }
+  for (const std::string& name : names) {
+    if (is_scenario_file(name)) scenarios.push_back(scenario_of_file(name));
+  }
+  return scenarios;
 }
 
 // The trial of one scenario under one mode with this seed, counted from 0.
@@ -282,11 +322,6 @@ int run_choosers(const Asked& asked) {
                                asked.kappa, asked.chooser, asked.write_chooser}));
 }
 
-bool is_wanted(const Asked& asked, const SyncScenario& scenario) {
-  return asked.scenarios.empty() || std::find(asked.scenarios.begin(), asked.scenarios.end(),
-                                              scenario.name) != asked.scenarios.end();
-}
-
 // Exits with 1 if a run fails or its audit does.
 int run_processes(const Asked& asked) {
   ProcessesQuestion question;
@@ -298,8 +333,7 @@ int run_processes(const Asked& asked) {
   }
   std::vector<std::string> modes = asked.modes;
   if (modes.empty()) modes = {"synchronous", "asynchronous", "look-ahead"};
-  for (const SyncScenario& scenario : sync_scenarios()) {
-    if (!is_wanted(asked, scenario)) continue;
+  for (const SyncScenario& scenario : asked.scenarios) {
     for (const std::string& mode : modes) {
       TrialSetting setting = setting_of(asked, scenario, mode, 0);
       setting.limit = from_milliseconds(1000 * asked.length);
@@ -316,8 +350,7 @@ int run_processes(const Asked& asked) {
 // A chooser file that does not fit is refused before the first trial.
 void check_chooser(const Asked& asked) {
   if (asked.chooser.empty()) return;
-  for (const SyncScenario& scenario : sync_scenarios()) {
-    if (!is_wanted(asked, scenario)) continue;
+  for (const SyncScenario& scenario : asked.scenarios) {
     const auto chooser = chooser_for(scenario.replicas, asked.chooser);
     if (!chooser.ok()) fail(chooser.error());
   }
@@ -332,8 +365,7 @@ int run(const Asked& asked) {
     modes.insert(modes.end(), {"heuristic", "look-ahead", "learned"});
   }
   nlohmann::ordered_json tree = nlohmann::ordered_json::array();
-  for (const SyncScenario& scenario : sync_scenarios()) {
-    if (!is_wanted(asked, scenario)) continue;
+  for (const SyncScenario& scenario : asked.scenarios) {
     std::vector<Cell> cells;
     for (const std::string& mode : modes) cells.push_back(measure(asked, scenario, mode));
     if (asked.json) add_cells(tree, scenario.name, modes, cells);
@@ -382,13 +414,10 @@ int main(int count, char** words) {
   CLI::App app("Time to an accuracy under every sync mode, on the virtual clock");
   app.add_option("--seeds", asked.seeds, "seeds of each cell (20)")->check(CLI::Range(1, 1000));
   app.add_option("--first-seed", asked.first_seed, "the first of them (100; with --jobs 300)");
-  app.add_option("--scenario", asked.scenarios, "only these scenarios")
+  app.add_option("--scenario", asked.scenario_names,
+                 "only these scenarios: names, or files that end in .toml")
       ->delimiter(',')
-      ->check([](const std::string& name) {
-        return tenuto::find_sync_scenario(name) == nullptr
-                   ? tenuto::cat("there is no scenario '", name, "'")
-                   : std::string();
-      });
+      ->check(tenuto::scenario_name_fault);
   app.add_option(
          "--mode", asked.modes,
          "only these modes, for 8 replicas, and baselines, look-ahead, heuristic, learned (all)")
@@ -440,6 +469,7 @@ int main(int count, char** words) {
       ->needs(choosers);
   tenuto::add_process_options(app, asked);
   CLI11_PARSE(app, count, words);
+  asked.scenarios = tenuto::scenarios_of(asked.scenario_names);
   if (asked.processes) return tenuto::run_processes(asked);
   if (asked.predictors) return tenuto::run_predictors(asked);
   if (asked.choosers) return tenuto::run_choosers(asked);

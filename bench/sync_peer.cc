@@ -22,6 +22,7 @@
 #include "parameter_server/message_bytes.h"
 #include "parameter_server/run_host.h"
 #include "sync/chooser.h"
+#include "sync/scenario_file.h"
 #include "sync/trial_model.h"
 #include "transport/process/process_wire.h"
 
@@ -95,7 +96,7 @@ class Trainer : public PartTrainer {
  public:
   explicit Trainer(const SyncPeerSettings& settings)
       : settings_(settings),
-        scenario_(*find_sync_scenario(settings.scenario)),
+        scenario_(settings.scenario),
         times_(times_of(scenario_, settings.seed)),
         model_(settings.seed, scenario_.replicas) {}
 
@@ -263,21 +264,26 @@ class SyncPeer {
 
 std::string to_text(const SyncPeerSettings& settings) {
   const RunProcess& process = settings.process;
+  const std::string scenario = to_toml(settings.scenario);  // of several lines
   return cat(process.number.value, " ", static_cast<int>(process.kind), " ", process.replica.value,
-             " ", settings.scenario, " ", settings.mode, " ", settings.chooses ? 1 : 0, " ",
-             settings.seed, " ", settings.batch, " ", settings.optimizer, " ", settings.rate, " ",
-             settings.kappa, " ", settings.ranges, " ", settings.folder, " ", settings.token);
+             " ", to_line(std::as_bytes(std::span(scenario))), " ", settings.mode, " ",
+             settings.chooses ? 1 : 0, " ", settings.seed, " ", settings.batch, " ",
+             settings.optimizer, " ", settings.rate, " ", settings.kappa, " ", settings.ranges, " ",
+             settings.folder, " ", settings.token);
 }
 
 SyncPeerSettings sync_peer_settings_from_text(const std::string& line) {
   SyncPeerSettings settings;
   std::istringstream words(line);
   int kind = 0;
-  words >> settings.process.number.value >> kind >> settings.process.replica.value >>
-      settings.scenario >> settings.mode >> settings.chooses >> settings.seed >> settings.batch >>
-      settings.optimizer >> settings.rate >> settings.kappa >> settings.ranges >> settings.folder >>
-      settings.token;
+  std::string scenario;
+  words >> settings.process.number.value >> kind >> settings.process.replica.value >> scenario >>
+      settings.mode >> settings.chooses >> settings.seed >> settings.batch >> settings.optimizer >>
+      settings.rate >> settings.kappa >> settings.ranges >> settings.folder >> settings.token;
   if (!words) die(cat("expected settings, found '", line, "'"));
+  const std::vector<std::byte> bytes = from_line(scenario);
+  const std::string_view text(reinterpret_cast<const char*>(bytes.data()), bytes.size());
+  settings.scenario = required(sync_scenario_from_toml(text, "settings"));
   settings.process.kind = static_cast<ProcessKind>(kind);
   settings.process.stage.value = 0;
   return settings;

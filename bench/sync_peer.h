@@ -14,13 +14,14 @@
 #include <vector>
 
 #include "parameter_server/roster.h"
+#include "sync/scenario.h"
 
 namespace tenuto {
 
 // What a process is told first.
 struct SyncPeerSettings {
   servers::RunProcess process;
-  std::string scenario;
+  SyncScenario scenario;  // but for its optimizer, which is named below
   std::string mode;       // with which the run begins, formed, as text
   bool chooses = false;   // whether the look-ahead changes it
   uint64_t seed = 0;      // of data, parameters and times

@@ -85,7 +85,7 @@ class SyncRun {
   SyncRun(const SyncRunSetting& setting, const SyncMode& mode, Roster roster)
       : setting_(setting), run_(std::move(roster)), kills_(setting.kills) {
     const TrialSetting& trial = setting.trial;
-    told_.scenario = trial.scenario.name;
+    told_.scenario = trial.scenario;
     told_.mode = to_text(mode);
     told_.chooses = trial.policy == SyncPolicy::LookAhead;
     told_.seed = trial.seed;

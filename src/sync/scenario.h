@@ -21,6 +21,7 @@ namespace tenuto {
 // compute time is that of a whole share of micro-batches.
 struct IterationTime {
   Duration compute{}, transfer{};
+  bool operator==(const IterationTime&) const = default;
 };
 // The time of an iteration of a replica that begins now.
 using IterationTimes = std::function<IterationTime(int32_t replica, int64_t iteration, Duration)>;
@@ -29,6 +30,7 @@ using IterationTimes = std::function<IterationTime(int32_t replica, int64_t iter
 struct SlowReplica {
   int32_t replica = 0;
   double compute = 1, transfer = 1;  // its times are multiplied by these
+  bool operator==(const SlowReplica&) const = default;
 };
 
 // Who is slow for a while.
@@ -38,6 +40,7 @@ struct SlowPhase {
   double chance = 0;      // of each iteration of each replica ...
   double transfer = 1;    // ... to have its transfer time multiplied by this
   bool in_pairs = false;  // replicas 2i and 2i + 1 have this bad luck together
+  bool operator==(const SlowPhase&) const = default;
 };
 
 // Replicas with drawn times.
@@ -51,9 +54,11 @@ struct SyncScenario {
   // slow.
   std::vector<SlowPhase> phases;
   TrialOptimizer optimizer = TrialOptimizer::Sgd;  // what a trial trains with (sync/trial.h)
+  bool operator==(const SyncScenario&) const = default;
 };
 
-// The eight scenarios of the reference experiment, then the new ones.
+// The eight scenarios of the reference experiment, then the new ones. Each is a file, too
+// (examples/sync/scenarios), for people who change one.
 const std::vector<SyncScenario>& sync_scenarios();
 // The scenario of this name; nullptr = there is none.
 const SyncScenario* find_sync_scenario(std::string_view name);

@@ -386,11 +386,9 @@ Result<TrialResult> run_trial(const TrialSetting& setting) {
     return invalid(cat("sync mode ", to_text(setting.mode), ": expected at most ", kMostTrialSteps,
                        " local steps in a trial"));
   }
-  // Each replica has samples of its own.
-  constexpr int32_t kMost = 16'000;
   const int32_t replicas = setting.scenario.replicas;
-  if (replicas < 1 || replicas > kMost) {
-    return invalid(cat("a trial needs 1 to ", kMost, " replicas, found ", replicas));
+  if (replicas < 1 || replicas > kMostTrialReplicas) {
+    return invalid(cat("a trial needs 1 to ", kMostTrialReplicas, " replicas, found ", replicas));
   }
   if (const Status fault = check_baseline(setting); !fault.ok()) return fault.error();
   if (setting.policy == SyncPolicy::Learned) {

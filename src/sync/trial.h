@@ -31,6 +31,8 @@ enum class SyncPolicy : uint8_t {
 // The most local steps of a trial. All gradients of an offer are computed before the clock goes on,
 // so that the limit of a trial cannot end them.
 constexpr int32_t kMostTrialSteps = 1000;
+// The most replicas of a trial: each has samples of its own.
+constexpr int32_t kMostTrialReplicas = 16'000;
 
 // One trial. The defaults are those of the reference experiment.
 struct TrialSetting {
