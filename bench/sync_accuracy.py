@@ -1,15 +1,16 @@
 """The held-out loss of training with `mode = "auto"` beside synchronous training, over some seeds.
 
-    bench/sync_accuracy.py TENUTO [--seeds 5] [--optimizer adamw] [--steps 300] [--slow 4] [--json]
+    bench/sync_accuracy.py TENUTO [--model gpt] [--seeds 5] [--optimizer adamw] [--steps 300]
+                           [--slow 4] [--json]
 
-TENUTO is the program, with tenuto-worker beside it. Four replicas and two servers train a small GPT
-on the CPU for the same number of steps, with `sync.mode = "synchronous"` and with "auto". One
-replica is slowed in both: the script stops its process (SIGSTOP) most of the time, so that it
-computes `--slow` times longer. Both runs of a seed begin with the same parameters and read the same
-data. The table has the validation loss after the last step, and in which modes the steps of auto
-were. The last line compares auto's mean with the mean and the standard deviation of synchronous
-training over the seeds. The script fails if auto's mean is above by more than this standard
-deviation, or if auto never left the synchronous mode.
+TENUTO is the program, with tenuto-worker beside it. Four replicas and two servers train a small
+GPT, or the MLP of examples/classifier.toml, on the CPU for the same number of steps, with
+`sync.mode = "synchronous"` and with "auto". One replica is slowed in both: the script stops its
+process (SIGSTOP) most of the time, so that it computes `--slow` times longer. Both runs of a seed
+begin with the same parameters and read the same data. The table has the validation loss after the
+last step, and in which modes the steps of auto were. The last line compares auto's mean with the
+mean and the standard deviation of synchronous training over the seeds. The script fails if auto's
+mean is above by more than this standard deviation, or if auto never left the synchronous mode.
 """
 import argparse
 import collections
@@ -37,18 +38,28 @@ OPTIMIZERS = {
                  0.6),
     "adamw": ({"kind": "adamw", "learning_rate": 4e-3}, 2.0),
 }
+FORTUNES = "/usr/share/games/fortunes"
+CLASSES = ["computers", "cookie", "platitudes", "songs-poems"]
+# The sections [model] and [data] of each model, the rows of a micro-batch, and its learning rates.
+MODELS = {
+    "gpt": ({"layers": 2, "width": 128, "heads": 4, "sequence": 64}, {"paths": [FORTUNES]}, 2, {}),
+    "mlp": ({"kind": "mlp", "layers": 3, "width": 384, "sequence": 64, "dropout": 0.1},
+            {"kind": "classes", "paths": [f"{FORTUNES}/{name}" for name in CLASSES]},
+            64, {"adamw": 1e-3}),
+}
 
 
 def sections_of(options, seed, mode):
     optimizer, kappa = OPTIMIZERS[options.optimizer]
-    rate = {} if options.rate is None else {"learning_rate": options.rate}
+    model, data, rows, rates = MODELS[options.model]
+    rate = options.rate or rates.get(options.optimizer, optimizer["learning_rate"])
     return {
         "job": {"steps": options.steps, "seed": seed, "checkpoint_every": 0, "validate_every": 0,
                 "validate_micros": 64},
-        "data": {"paths": [options.data]},
-        "model": {"layers": 2, "width": 128, "heads": 4, "sequence": 64},
-        "optimizer": {**optimizer, **rate},
-        "parallel": {"pipelines": REPLICAS, "micros": MICROS, "micro_rows": 2},
+        "data": {**data, "paths": options.data or data["paths"]},
+        "model": model,
+        "optimizer": {**optimizer, "learning_rate": rate},
+        "parallel": {"pipelines": REPLICAS, "micros": MICROS, "micro_rows": rows},
         "sync": {"architecture": "servers", "servers": SERVERS, "mode": mode, "kappa": kappa},
     }
 
@@ -95,11 +106,12 @@ def train(options, folder, seed, mode):
         raise Lost(f"seed {seed}, {mode}: there is no validation after the last step")
     kinds = collections.Counter(line["mode"].split(":")[0] for line in lines)
     return {"seed": seed, "mode": mode, "loss": last["validation_loss"],
+            "accuracy": last.get("validation_accuracy"),
             "seconds": time.monotonic() - begun, "modes": dict(kinds.most_common())}
 
 
 def print_rows(pairs, options):
-    print(f"{options.optimizer}, {options.steps} steps, replica {SLOWED} computes "
+    print(f"{options.model}, {options.optimizer}, {options.steps} steps, replica {SLOWED} computes "
           f"{options.slow:g} times longer")
     print("seed  synchronous    auto  auto - synchronous  seconds   steps of auto")
     for plain, auto in pairs:
@@ -122,16 +134,17 @@ def summary_of(pairs):
 def options_of():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("program", metavar="TENUTO")
+    parser.add_argument("--model", choices=sorted(MODELS), default="gpt")
     parser.add_argument("--seeds", type=int, default=5, help="number of seeds (5)")
     parser.add_argument("--first-seed", type=int, default=1, help="the first of them (1)")
     parser.add_argument("--optimizer", choices=sorted(OPTIMIZERS), default="adamw")
     parser.add_argument("--rate", type=float, help="learning rate (sgd: 0.3, momentum: 0.03, "
-                        "adamw: 0.004)")
+                        "adamw: 0.004, of the mlp 0.001)")
     parser.add_argument("--steps", type=int, default=300, help="steps of a run (300)")
     parser.add_argument("--slow", type=float, default=4,
                         help="how many times longer the slowed replica computes (4)")
-    parser.add_argument("--data", default="/usr/share/games/fortunes",
-                        help="text to learn from: a file or a folder (%(default)s)")
+    parser.add_argument("--data", nargs="+",
+                        help="files or folders to learn from; for an mlp, a file is a class")
     parser.add_argument("--limit", type=float, default=1800, help="seconds of a run at most (1800)")
     parser.add_argument("--json", action="store_true", help="one JSON object")
     options = parser.parse_args()
@@ -139,9 +152,11 @@ def options_of():
         parser.error("expected --seeds of at least 2: their spread is what auto is compared with")
     if options.slow <= 1:
         parser.error("expected --slow above 1: a replica has to be slower than the others")
-    if not pathlib.Path(options.data).exists():
-        parser.error(f"there is no {options.data}: name a file or a folder of text with --data")
-    options.data = str(pathlib.Path(options.data).resolve())
+    for path in options.data or MODELS[options.model][1]["paths"]:
+        if not pathlib.Path(path).exists():
+            parser.error(f"there is no {path}: name files or folders of text with --data")
+    if options.data:
+        options.data = [str(pathlib.Path(path).resolve()) for path in options.data]
     return options
 
 

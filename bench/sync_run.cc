@@ -75,7 +75,7 @@ Result<SyncMode> first_mode_of(const TrialSetting& trial) {
   }
   const std::vector<IterationTime> equal(static_cast<size_t>(trial.scenario.replicas),
                                          trial.scenario.base);
-  return look_ahead_chooser()->first(equal);
+  return look_ahead_chooser()->first(equal, trial.kappa);
 }
 
 // ---- the processes ---------------------------------------------------------------------------

@@ -297,6 +297,7 @@ void print_json(const RunDirectory& run, const Ending& ending, const Figures& fi
   put("first_loss", figures.first_loss);
   put("last_loss", figures.last_loss);
   put("validation_loss", figures.validation_loss);
+  put("validation_accuracy", figures.validation_accuracy);
   put("validation_step",
       figures.validation_loss ? std::optional(figures.validation_step) : std::nullopt);
   json["tokens_per_second"] = figures.tokens_per_second();
@@ -316,6 +317,9 @@ void print_figures(const Figures& figures, const Job& job) {
   if (figures.validation_loss) {
     std::printf("validation loss  %s nats (step %s)\n", fixed(*figures.validation_loss, 4).c_str(),
                 cat(figures.validation_step).c_str());
+    if (figures.validation_accuracy) {
+      std::printf("accuracy         %s %%\n", fixed(100 * *figures.validation_accuracy, 1).c_str());
+    }
   }
   if (figures.duration.count() > 0) {
     std::printf("tokens/s         %s\n", fixed(figures.tokens_per_second(), 0).c_str());

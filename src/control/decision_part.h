@@ -27,7 +27,8 @@ struct StepRecord {
   bool validated = true;  // false: not all losses of the held-out pass after it are reported
   double loss = 0;        // mean over micro-batches, folded in their order
   std::optional<double> validation_loss;
-  std::shared_ptr<const Plan> plan;  // the plan that the step ran under
+  std::optional<double> validation_accuracy;  // none: no validation, or the targets are no classes
+  std::shared_ptr<const Plan> plan;           // the plan that the step ran under
   double gradient_norm = 0, learning_rate = 0;
   Duration duration{};  // of the slowest worker
   // Paced devices: from the first op on any worker to the last weight gradient, on their clock.

@@ -51,14 +51,17 @@ StepRecord record_of(const State& state, int64_t step) {
   record.epoch = state.epoch;
   record.plan = plan_of(state.planning, step);
   record.events.resize(state.members.size());
-  std::map<int32_t, double> losses, evaluation;
+  std::map<int32_t, double> losses, evaluation, accuracy;
   bool broken_off = false;
   DeviceTime device;
   for (size_t worker = 0; worker < state.members.size(); ++worker) {
     for (const StepSummary& summary : state.members[worker].report.steps) {
       if (summary.step != step) continue;
-      for (const auto& [micro, loss] : summary.losses) losses[micro.value] = loss;
-      for (const auto& [micro, loss] : summary.evaluation) evaluation[micro.value] = loss;
+      for (const MicroLoss& of : summary.losses) losses[of.micro.value] = of.loss;
+      for (const MicroLoss& of : summary.evaluation) {
+        evaluation[of.micro.value] = of.loss;
+        if (of.accuracy) accuracy[of.micro.value] = *of.accuracy;
+      }
       broken_off = broken_off || summary.broken_off;
       if (!summary.losses.empty() || record.learning_rate == 0) {
         record.gradient_norm = summary.gradient_norm;
@@ -88,7 +91,10 @@ StepRecord record_of(const State& state, int64_t step) {
     record.iteration = device.last - device.first;
     record.iteration_end = device.last;
   }
-  if (!evaluation.empty() && record.validated) record.validation_loss = mean(evaluation);
+  if (!evaluation.empty() && record.validated) {
+    record.validation_loss = mean(evaluation);
+    if (accuracy.size() == evaluation.size()) record.validation_accuracy = mean(accuracy);
+  }
   return record;
 }
 

@@ -49,6 +49,10 @@ class LayerStack : public StageModule {
     return at::cross_entropy_loss(logits.reshape({-1, logits.size(-1)}).to(at::kFloat),
                                   targets[0].reshape({-1}));
   }
+  at::Tensor accuracy(const Tensors& outputs, const Tensors& targets) const override {
+    const at::Tensor likeliest = outputs[0].argmax(-1).reshape({-1});
+    return likeliest.eq(targets[0].reshape({-1})).to(at::kFloat).mean();
+  }
 
  protected:
   struct Layer {

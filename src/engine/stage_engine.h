@@ -112,7 +112,12 @@ class StageEngine : public StageDevice<Device, Stash, std::unique_ptr<LateWork>>
   Status run(const Op& op);
   Status forward(const Op& op, bool keep);
   Result<Tensors> inputs_of(const Op& op);
-  Tensors pass(const Op& op, Tensors inputs, bool keep, Stash& stash);
+  // What a pass of the module gives.
+  struct Passed {
+    Tensors outputs;      // at the last stage the loss
+    at::Tensor accuracy;  // of Evaluate at the last stage, where the module knows it
+  };
+  Passed pass(const Op& op, Tensors inputs, bool keep, Stash& stash);
   void recompute(const Op& op, Stash& stash);
   Status backward_input(const Op& op);
   Status backward_weight(const Op& op);

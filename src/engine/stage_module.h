@@ -45,6 +45,9 @@ class StageModule {
   virtual Tensors forward(const Tensors& inputs, const Pass& pass) const = 0;
   // The loss of a micro-batch, a single number, from what the last stage's forward returned.
   virtual at::Tensor loss(const Tensors& outputs, const Tensors& targets) const = 0;
+  // The share of the targets of a held-out micro-batch that the model finds likeliest, a single
+  // number, from the same; undefined: the targets are no classes.
+  virtual at::Tensor accuracy(const Tensors&, const Tensors&) const { return {}; }
 };
 
 // What the engine knows of a model.kind.

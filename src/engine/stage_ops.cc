@@ -222,7 +222,7 @@ Result<Tensors> StageEngine::inputs_of(const Op& op) {
 
 // Computes the forward of a micro-batch, with its loss at the last stage. If `keep`, builds the
 // autograd graph, and puts what the backward needs into the stash.
-Tensors StageEngine::pass(const Op& op, Tensors inputs, bool keep, Stash& stash) {
+StageEngine::Passed StageEngine::pass(const Op& op, Tensors inputs, bool keep, Stash& stash) {
   const at::AutoGradMode mode(keep);
   if (keep && split_) stash.late = std::make_unique<LateWork>();
   for (at::Tensor& input : inputs) {
@@ -230,14 +230,17 @@ Tensors StageEngine::pass(const Op& op, Tensors inputs, bool keep, Stash& stash)
     input = input.detach().requires_grad_(true);
     stash.inputs.push_back(input);
   }
-  Tensors outputs = module_->forward(inputs, pass_of(op, keep, stash.late.get()));
+  Passed passed;
+  passed.outputs = module_->forward(inputs, pass_of(op, keep, stash.late.get()));
   if (last_stage()) {
-    outputs = {module_->loss(outputs, on_device(shared_->data->targets(draw_of(op))))};
+    const Tensors targets = on_device(shared_->data->targets(draw_of(op)));
+    if (!keep) passed.accuracy = module_->accuracy(passed.outputs, targets);
+    passed.outputs = {module_->loss(passed.outputs, targets)};
   }
-  for (const at::Tensor& output : outputs) {
+  for (const at::Tensor& output : passed.outputs) {
     if (keep && output.is_floating_point()) stash.outputs.push_back(output);
   }
-  return outputs;
+  return passed;
 }
 
 // Runs Forward (keep) or Evaluate. A stage that recomputes also builds the autograd graph in its
@@ -247,10 +250,12 @@ Status StageEngine::forward(const Op& op, bool keep) {
   const Result<Tensors> inputs = inputs_of(op);
   if (!inputs.ok()) return inputs.error();
   Stash stash;
-  const Tensors outputs = pass(op, inputs.value(), keep, stash);
+  const Passed passed = pass(op, inputs.value(), keep, stash);
   if (last_stage()) {
-    account_.note_loss({op.micro, outputs[0].item<double>()}, op.kind == OpKind::Evaluate);
-  } else if (Status made = put({ValueKind::Activation, -1, stage_, op.micro}, outputs);
+    MicroLoss loss{op.micro, passed.outputs[0].item<double>()};
+    if (passed.accuracy.defined()) loss.accuracy = passed.accuracy.item<double>();
+    account_.note_loss(loss, op.kind == OpKind::Evaluate);
+  } else if (Status made = put({ValueKind::Activation, -1, stage_, op.micro}, passed.outputs);
              !made.ok()) {
     return made;
   }

@@ -194,6 +194,8 @@ struct ValidatedReport {
   int64_t step = 0;     // the number of steps
   double loss_sum = 0;  // over its micro-batches of the held-out pass, in nats per target
   int64_t micros = 0;   // of the held-out pass; 0 = the replica has none of them
+  // Over the same micro-batches, the share of right targets (MicroLoss); none: it is not known.
+  std::optional<double> accuracy_sum = {};
 };
 // A part of a replica has made its wire to the parts of the other stages, and listens at this
 // address.

@@ -248,7 +248,7 @@ void members(Form& form, T& report) {
 
 template <class Form, Is<ValidatedReport> T>
 void members(Form& form, T& report) {
-  form(report.replica, report.step, report.loss_sum, report.micros);
+  form(report.replica, report.step, report.loss_sum, report.micros, report.accuracy_sum);
 }
 
 template <class Form, Is<SavedFile> T>

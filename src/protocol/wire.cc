@@ -67,13 +67,17 @@ void write_losses(const std::vector<MicroLoss>& from, Losses* to) {
     auto* loss = to->Add();
     loss->set_micro(of.micro.value);
     loss->set_loss(of.loss);
+    if (of.accuracy) loss->set_accuracy(*of.accuracy);
   }
 }
 
 template <class Losses>
 std::vector<MicroLoss> read_losses(const Losses& from) {
   std::vector<MicroLoss> losses;
-  for (const auto& of : from) losses.push_back({{of.micro()}, of.loss()});
+  for (const auto& of : from) {
+    losses.push_back({{of.micro()}, of.loss()});
+    if (of.has_accuracy()) losses.back().accuracy = of.accuracy();
+  }
   return losses;
 }
 

@@ -52,8 +52,11 @@ std::string Progress::line(const Shown& step) const {
   std::string text = cat("step ", step.step + 1, "/", job_.steps);
   text += step.loss ? cat("  loss ", fixed(*step.loss, 4)) : std::string("  loss unknown");
   if (terminal_ ? figures_.validation_loss : step.validation_loss) {
-    text += cat("  validation ", fixed(*figures_.validation_loss, 4), " (step ",
-                figures_.validation_step, ")");
+    text += cat("  validation ", fixed(*figures_.validation_loss, 4));
+    if (figures_.validation_accuracy) {
+      text += cat(", ", fixed(100 * *figures_.validation_accuracy, 1), " % right");
+    }
+    text += cat(" (step ", figures_.validation_step, ")");
   }
   text += cat("  ", rate_text(recent_rate_), " tokens/s  ", step.how);
   return text;
@@ -64,6 +67,7 @@ void Progress::step(const StepRecord& step, Duration now) {
   shown.step = step.step;
   if (step.complete) shown.loss = step.loss;
   shown.validation_loss = step.validation_loss;
+  shown.validation_accuracy = step.validation_accuracy;
   shown.duration = step.duration;
   shown.lag_valid = step.lag_valid;
   shown.how = cat(step.plan->order, " ", shape_text(job_));
@@ -75,6 +79,7 @@ void Progress::step(const ServedStep& step, Duration now) {
   shown.step = step.step;
   shown.loss = step.loss;
   shown.validation_loss = step.validation_loss;
+  shown.validation_accuracy = step.validation_accuracy;
   shown.duration = step.duration;
   shown.how =
       cat(step.mode, " age ", fixed(step.age, 2), "  ", job_.parallel.pipelines, " replicas");
@@ -93,6 +98,7 @@ void Progress::show(const Shown& step, Duration now) {
   }
   if (step.validation_loss) {
     figures_.validation_loss = step.validation_loss;
+    figures_.validation_accuracy = step.validation_accuracy;
     figures_.validation_step = step.step + 1;
   }
   figures_.lag_valid = figures_.lag_valid && step.lag_valid;

@@ -18,6 +18,7 @@ namespace tenuto {
 struct Figures {
   int64_t steps_done = 0;  // since the run was started or resumed
   std::optional<double> first_loss, last_loss, validation_loss;
+  std::optional<double> validation_accuracy;  // of the same validation
   int64_t validation_step = -1;  // the number of steps after which validation_loss was measured
   int64_t tokens = 0;            // of the timed steps
   Duration duration{};           // of the timed steps
@@ -51,7 +52,7 @@ class Progress {
   // What is shown of a step of any run.
   struct Shown {
     int64_t step = 0;
-    std::optional<double> loss, validation_loss;
+    std::optional<double> loss, validation_loss, validation_accuracy;
     Duration duration{};
     bool lag_valid = true;
     std::string how;  // the end of its line

@@ -53,6 +53,7 @@ Result<Figures> read_figures(const std::string& directory, int64_t first_step) {
     }
     if (const auto loss = number("validation_loss")) {
       figures.validation_loss = loss;
+      figures.validation_accuracy = number("validation_accuracy");
       figures.validation_step = static_cast<int64_t>(*number("step")) + 1;
     }
     if (const auto took = number("step_ms")) {
@@ -83,6 +84,7 @@ Status Record::step(const StepRecord& step) {
   Json line = {{"step", step.step}};
   line["loss"] = step.complete ? Json(step.loss) : Json(nullptr);
   if (step.validation_loss) line["validation_loss"] = *step.validation_loss;
+  if (step.validation_accuracy) line["validation_accuracy"] = *step.validation_accuracy;
   line["tokens"] = tokens;
   if (milliseconds > 0) {
     line["tokens_per_second"] = static_cast<double>(tokens) / (milliseconds / 1000);
@@ -122,6 +124,7 @@ Status Record::step(const ServedStep& step) {
   Json line = {{"step", step.step}};
   line["loss"] = step.loss ? Json(*step.loss) : Json(nullptr);
   if (step.validation_loss) line["validation_loss"] = *step.validation_loss;
+  if (step.validation_accuracy) line["validation_accuracy"] = *step.validation_accuracy;
   line["tokens"] = tokens;
   if (milliseconds > 0) {
     line["tokens_per_second"] = static_cast<double>(tokens) / (milliseconds / 1000);

@@ -33,6 +33,8 @@ void ServedSteps::add(const servers::ValidatedReport& report) {
   Validation& validation = validations_[report.step];
   validation.loss_sum += report.loss_sum;
   validation.micros += report.micros;
+  validation.accuracy_sum += report.accuracy_sum.value_or(0);
+  validation.has_accuracy &= report.accuracy_sum || report.micros == 0;
 }
 
 void ServedSteps::add(const servers::MeasuredIteration& iteration) {
@@ -130,7 +132,11 @@ void ServedSteps::use_validations(Waiting& waiting) {
   const auto found = validations_.find(steps_done);
   if (found != validations_.end() && found->second.micros > 0) {
     const Validation& validation = found->second;
-    waiting.step.validation_loss = validation.loss_sum / static_cast<double>(validation.micros);
+    const auto micros = static_cast<double>(validation.micros);
+    waiting.step.validation_loss = validation.loss_sum / micros;
+    if (validation.has_accuracy) {
+      waiting.step.validation_accuracy = validation.accuracy_sum / micros;
+    }
   }
   validations_.erase(validations_.begin(), validations_.upper_bound(steps_done));
 }

@@ -34,6 +34,7 @@ struct ServedStep {
   int64_t epoch = 0;                           // of the members
   std::optional<double> loss;                  // none: none of its iterations was reported
   std::optional<double> validation_loss = {};  // none: no validation is due, or nobody reported one
+  std::optional<double> validation_accuracy = {};  // the same; none also where nobody knows it
   Duration duration{};  // since the step before; steps that are done together share it
   std::string mode;
   double age = 0;  // in gradients: the mean of the works decided since the step before
@@ -99,8 +100,9 @@ class ServedSteps {
   };
   // What replicas have reported of one validation.
   struct Validation {
-    double loss_sum = 0;
+    double loss_sum = 0, accuracy_sum = 0;
     int64_t micros = 0;
+    bool has_accuracy = true;  // of all of them
   };
   struct Waiting {
     ServedStep step;

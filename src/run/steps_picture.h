@@ -7,11 +7,12 @@
 
 namespace tenuto {
 
-// Draws RUN/metrics.jsonl (iteration_ms, else step_ms) and RUN/events.jsonl (faults, detections,
-// decisions) as one SVG file that loads nothing from the network: the time of an iteration over the
-// steps, with a mark and a number for every event, and the events' sentences below. If there are
-// more steps than the picture has columns, it shows the median and the range of the steps in each
-// column.
+// Draws RUN/metrics.jsonl and RUN/events.jsonl as one SVG file that loads nothing from the network.
+// Over the steps: the time of an iteration (iteration_ms, else step_ms), the losses, the accuracy
+// on the held-out data and the sync mode, as far as the run has them. Faults, detections,
+// stragglers, decisions, repairs and rises of the loss have a mark and a number, and their
+// sentences stand below. If there are more steps than the picture has columns, it shows the median
+// and the range of the steps in each column.
 //
 // Errors: as file.h
 Result<std::string> picture_of_steps(const std::string& run);

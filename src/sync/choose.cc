@@ -118,9 +118,9 @@ IterationTime TimeSamples::mean() const {
   return {sum.compute / count, sum.transfer / count};
 }
 
-SyncMode first_mode(std::span<const IterationTime> times) {
+SyncMode first_mode(std::span<const IterationTime> times, double kappa) {
   const auto replicas = static_cast<int32_t>(times.size());
-  if (replicas < 2) return {};
+  if (replicas < 2 || kappa >= kDearAge) return {};
   return form(counted(SyncKind::Grace, (replicas + 1) / 2), times, 1).value();
 }
 

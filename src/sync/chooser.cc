@@ -15,7 +15,9 @@ namespace {
 
 class LookAheadChooser : public Chooser {
  public:
-  SyncMode first(std::span<const IterationTime> times) const override { return first_mode(times); }
+  SyncMode first(std::span<const IterationTime> times, double kappa) const override {
+    return first_mode(times, kappa);
+  }
   Result<SyncChoice> choose(const ChooseInput& input) override {
     return choose_by_look_ahead(input);
   }
@@ -23,7 +25,7 @@ class LookAheadChooser : public Chooser {
 
 class PublishedChooser : public Chooser {
  public:
-  SyncMode first(std::span<const IterationTime>) const override { return {}; }
+  SyncMode first(std::span<const IterationTime>, double) const override { return {}; }
   Result<SyncChoice> choose(const ChooseInput& input) override {
     auto choice = choose_as_published(input);
     if (!choice.ok()) return choice;
@@ -45,8 +47,8 @@ class LearnedChooser : public Chooser {
  public:
   explicit LearnedChooser(const ChooserModel& model) : model_(model) {}
 
-  SyncMode first(std::span<const IterationTime> times) const override {
-    return leads() ? first_mode(times) : SyncMode{};
+  SyncMode first(std::span<const IterationTime> times, double kappa) const override {
+    return leads() ? first_mode(times, kappa) : SyncMode{};
   }
 
   Result<SyncChoice> choose(const ChooseInput& input) override {

@@ -21,8 +21,8 @@ class Chooser {
   Chooser& operator=(const Chooser&) = delete;
   virtual ~Chooser() = default;
   // The mode with which the run begins, when no replica has been heard of. `times`: of replicas
-  // that are all equally fast.
-  virtual SyncMode first(std::span<const IterationTime> times) const = 0;
+  // that are all equally fast. `kappa`: what age costs
+  virtual SyncMode first(std::span<const IterationTime> times, double kappa) const = 0;
   // The mode from now on. Errors: those of modes_to_compare (sync/choose.h), and as each chooser
   // says
   virtual Result<SyncChoice> choose(const ChooseInput& input) = 0;

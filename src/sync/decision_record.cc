@@ -97,7 +97,7 @@ DecisionRecord record_decision(const SyncScenario& scenario, uint64_t seed, Dura
   record.input.apply = scenario.apply;
   record.input.micros = kMicros;
   record.input.kappa = kappa;
-  record.input.current = first_mode(means);
+  record.input.current = first_mode(means, kappa);
   record.input.seed = seed;
   record.input.noise = kManyNoise;
   std::vector<SyncMode> modes = modes_to_compare(record.input).value();

@@ -85,7 +85,7 @@ Result<SyncChoice> chosen(const SyncQuestion& question, const Case& made) {
   input.apply = from_milliseconds(question.apply_ms);
   input.micros = kMicros;
   input.kappa = question.kappa;
-  input.current = first_mode(made.means);
+  input.current = first_mode(made.means, question.kappa);
   input.seed = made.trial_seed;
   return choose_by_look_ahead(input);
 }

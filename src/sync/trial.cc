@@ -304,7 +304,7 @@ class Trial {
       case SyncPolicy::Learned:
         break;
     }
-    if (setting_.grace) mode = chooser_->first(equal);
+    if (setting_.grace) mode = chooser_->first(equal, setting_.kappa);
     return mode;
   }
 

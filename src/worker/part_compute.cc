@@ -228,7 +228,10 @@ Result<HeldOutLoss> PartCompute::validate(std::span<const float> parameters,
   if (!events.ok()) return events.error();
   HeldOutLoss made;
   const StepOutcome outcome = device_->outcome();
-  for (const MicroLoss& one : outcome.losses) made.sum += one.loss;
+  for (const MicroLoss& one : outcome.losses) {
+    made.sum += one.loss;
+    if (one.accuracy) made.accuracy_sum = made.accuracy_sum.value_or(0) + *one.accuracy;
+  }
   made.micros = std::ssize(outcome.losses);
   return made;
 }

@@ -50,6 +50,7 @@ struct PartGradient {
 struct HeldOutLoss {
   double sum = 0;      // over the micro-batches, in nats per target
   int64_t micros = 0;  // none: the part has none of them, or is not the last stage
+  std::optional<double> accuracy_sum = {};  // over the same; none: the model does not know it
 };
 
 // The part. Calls come from one thread.

@@ -201,6 +201,7 @@ bool BackgroundTrainer::validate(const Task& task) {
     report.step = step;
     report.loss_sum = loss.value().sum;
     report.micros = loss.value().micros;
+    report.accuracy_sum = loss.value().accuracy_sum;
     validated_.push_back(report);
   }
   settings_.wake_host();

@@ -20,7 +20,7 @@ constexpr Duration kFirstIteration = std::chrono::milliseconds(100);
 bool chooses(const Job& job) { return job.sync.mode == "auto"; }
 
 // A chooser that asks first begins in the mode that takes nothing from others.
-bool begins_synchronous(const Job& job) { return chooses(job) && !job.sync.ledger.empty(); }
+bool asks(const Job& job) { return chooses(job) && !job.sync.ledger.empty(); }
 
 std::vector<IterationTime> equal_times(const Job& job) {
   const auto replicas = static_cast<size_t>(job.parallel.pipelines);
@@ -120,12 +120,12 @@ servers::ModeChoiceSettings mode_choice_of(const Job& job) {
 }
 
 Result<SyncMode> first_mode_of(const Job& job) {
-  if (begins_synchronous(job)) return SyncMode{};
   const std::vector<IterationTime> times = equal_times(job);
   if (chooses(job)) {
+    if (asks(job)) return SyncMode{};
     const auto chooser = chooser_of(job);
     if (!chooser.ok()) return chooser.error();
-    return chooser.value()->first(times);
+    return chooser.value()->first(times, job.sync.kappa);
   }
   const auto mode = sync_mode_from_text(job.sync.mode);
   if (!mode.ok()) return mode.error();
@@ -155,7 +155,7 @@ Result<servers::DeciderStart> decider_start_of(const Job& job,
                      ": set parallel.pipelines to the number of the checkpoint")};
   }
   start.record = servers::resumed(record.value());
-  if (!chooses(job) || begins_synchronous(job)) start.record.mode = mode.value();
+  if (!chooses(job) || asks(job)) start.record.mode = mode.value();
   return start;
 }
 

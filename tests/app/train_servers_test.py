@@ -182,21 +182,27 @@ class Modes(Served):
     @busy_case
     def test_validation_as_with_all_reduce(self):
         self.need_torch()
-        losses, runs = [], []
+        losses, rights, runs = [], [], []
         for name, more in (("all-reduce", [ALL_REDUCE]), ("servers", [])):
             run = self.train("--job.steps=10", "--job.validate_every=4", "--job.validate_micros=3",
                              *more, name=name)
             losses.append({line["step"]: line["validation_loss"] for line in run.metrics()
                            if "validation_loss" in line})
+            rights.append({line["step"]: line["validation_accuracy"] for line in run.metrics()
+                           if "validation_accuracy" in line})
             runs.append(run)
         expected, found = losses
         self.assertEqual(sorted(expected), [3, 7, 9])
         self.assertEqual(sorted(found), [3, 7, 9])
         for step, loss in found.items():
             self.assertAlmostEqual(loss, expected[step], delta=1e-4 * expected[step], msg=str(step))
+        for step, right in rights[1].items():  # a byte that is nearly as likely may change places
+            self.assertAlmostEqual(right, rights[0][step], delta=0.02, msg=str(step))
+        self.assertEqual(sorted(rights[1]), [3, 7, 9])
         served = runs[1]
         self.assert_steps(served, 10)
         self.assertRegex(served.output, r"validation loss .*\(step 10\)")
+        self.assertRegex(served.output, r"accuracy +[0-9.]+ %")
 
     @another_case
     def test_asynchronous_replicas_validate(self):

@@ -146,7 +146,7 @@ TEST(Conversation, EveryFieldOfAReportArrives) {
                 .connected = true,
                 .steps = {{.step = 4,
                            .losses = {{{0}, 1.5}, {{2}, 0.1}},
-                           .evaluation = {{{8}, 2.5}},
+                           .evaluation = {{{8}, 2.5, 0.75}},
                            .gradient_norm = 3.25,
                            .learning_rate = 1e-3,
                            .finite = false,

@@ -253,6 +253,8 @@ TEST_F(PartComputeTest, ReplicasShareTheHeldOutPass) {
     EXPECT_GT(all.sum, 0);
     EXPECT_NE(2 * one.sum, 3 * two.sum);
     EXPECT_NEAR(one.sum + two.sum, all.sum, 1e-9 * all.sum);
+    ASSERT_TRUE(one.accuracy_sum && two.accuracy_sum && all.accuracy_sum);
+    EXPECT_NEAR(*one.accuracy_sum + *two.accuracy_sum, *all.accuracy_sum, 1e-9);
     // It is the same every time, and gradients do not change.
     EXPECT_EQ(first.validate(parameters).sum, one.sum);
     const std::vector<PartGradient> after = first.run(4, parameters);

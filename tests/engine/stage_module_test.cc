@@ -247,5 +247,21 @@ TEST(Boundary, OneTensorIsItsOwnBlock) {
   EXPECT_EQ(boundary.unpack(block.value())[0].data_ptr(), tensor.data_ptr());
 }
 
+// Of a model of our own: three of four targets have the largest logit.
+TEST_F(StageModuleTest, TheAccuracyIsTheShareOfLikeliestTargets) {
+  const Job job = toy_job(1, 1);
+  const Stage whole{0, cut_layers(job.model), {}, false};
+  const std::unique_ptr<StageModule> module =
+      model_kind(job.model).make(job, DataExtent{256, 0}, whole);
+  const at::Tensor logits = at::arange(8, at::kFloat).reshape({2, 2, 2});
+  const at::Tensor largest = at::full({2, 2}, 1, at::kLong);
+  const at::Tensor targets = largest.clone();
+  targets[0][0].fill_(0);
+  EXPECT_EQ(module->accuracy({logits}, {targets}).item<double>(), 0.75);
+  EXPECT_EQ(module->accuracy({logits}, {largest}).item<double>(), 1);
+  // A user's model need not know any.
+  EXPECT_FALSE(SkipModel(job, whole).accuracy({logits}, {targets}).defined());
+}
+
 }  // namespace
 }  // namespace tenuto

@@ -58,7 +58,7 @@ SavedReport saved() {
           tally(),       true, balance()};
 }
 
-ValidatedReport validated() { return {{1}, 40, 12.5, 4}; }
+ValidatedReport validated() { return {{1}, 40, 12.5, 4, 2.5}; }
 
 std::vector<ModeAlternative> alternatives(size_t count) {
   std::vector<ModeAlternative> all;
@@ -227,6 +227,7 @@ TEST(HostMessage, NothingIsLeftOutOfWhatIsCommittedSavedAndValidated) {
   EXPECT_EQ(validation.step, validated().step);
   EXPECT_EQ(validation.loss_sum, validated().loss_sum);
   EXPECT_EQ(validation.micros, validated().micros);
+  EXPECT_EQ(validation.accuracy_sum, validated().accuracy_sum);
 }
 
 // The rest is not sent, and who sends more is refused.

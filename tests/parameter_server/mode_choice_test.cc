@@ -29,7 +29,7 @@ class ScriptedChooser : public Chooser {
   };
   explicit ScriptedChooser(Script& script) : script_(script) {}
 
-  SyncMode first(std::span<const IterationTime>) const override { return {}; }
+  SyncMode first(std::span<const IterationTime>, double) const override { return {}; }
   Result<SyncChoice> choose(const ChooseInput& input) override {
     script_.asked.push_back(input);
     if (script_.fails) return invalid("the chooser fails");
@@ -302,7 +302,7 @@ struct Gated {
 // Answers with scores.
 class ScoringChooser : public Chooser {
  public:
-  SyncMode first(std::span<const IterationTime>) const override { return {}; }
+  SyncMode first(std::span<const IterationTime>, double) const override { return {}; }
   Result<SyncChoice> choose(const ChooseInput& input) override {
     SyncChoice choice{mode_of("x:2"), "it is faster", {}};
     SyncAlternative better, current;

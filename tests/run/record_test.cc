@@ -78,6 +78,7 @@ TEST(Record, AStepIsOneLineAndATracedOneIsAPicture) {
   step.plan = std::make_shared<const Plan>(plan);
   step.duration = std::chrono::milliseconds(250);
   step.validation_loss = 2.25;
+  step.validation_accuracy = 0.75;
   step.events = {"", to_text(two_events())};
   ASSERT_TRUE(record.value().step(step).ok());
   step.step = 4;
@@ -87,6 +88,7 @@ TEST(Record, AStepIsOneLineAndATracedOneIsAPicture) {
   const auto first = nlohmann::json::parse(text.substr(0, text.find('\n')));
   EXPECT_EQ(first["loss"], 2.5);
   EXPECT_EQ(first["validation_loss"], 2.25);
+  EXPECT_EQ(first["validation_accuracy"], 0.75);
   EXPECT_EQ(first["step_ms"], 250);
   EXPECT_EQ(first["tokens"], 4 * 4 * 128);
   EXPECT_EQ(first["tokens_per_second"], 4 * 4 * 128 * 4);
@@ -108,6 +110,7 @@ TEST(Record, AStepOfARunWithServerShards) {
   ServedStep step{.step = 3, .epoch = 2, .duration = std::chrono::milliseconds(250)};
   step.mode = "x:2";
   step.validation_loss = 2.25;
+  step.validation_accuracy = 0.75;
   step.age = 1.5;
   step.applied = {20};
   step.dropped = {4};
@@ -116,6 +119,7 @@ TEST(Record, AStepOfARunWithServerShards) {
   EXPECT_EQ(line["step"], 3);
   EXPECT_TRUE(line["loss"].is_null());
   EXPECT_EQ(line["validation_loss"], 2.25);
+  EXPECT_EQ(line["validation_accuracy"], 0.75);
   EXPECT_EQ(line["tokens"], 4 * 4 * 128);
   EXPECT_EQ(line["tokens_per_second"], 4 * 4 * 128 * 4);
   EXPECT_EQ(line["step_ms"], 250);

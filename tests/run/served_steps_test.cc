@@ -279,6 +279,24 @@ TEST_F(ValidatedStepsTest, AStepWaitsForAllReplicas) {
   EXPECT_FALSE(taken[1].validation_loss.has_value());
 }
 
+// It is the mean over the same micro-batches, and not told if a replica does not know it.
+TEST_F(ValidatedStepsTest, TheAccuracyIsKnownIfAllReplicasKnowIt) {
+  ValidatedReport known = validated(0, 2, 3, 3);
+  known.accuracy_sum = 1.5;
+  ValidatedReport other = validated(1, 2, 3, 1);
+  other.accuracy_sum = 1;
+  for (const ValidatedReport& report : {known, other}) steps.add(report);
+  steps.add(validated(0, 4, 3));
+  other.step = 4;
+  steps.add(other);
+  commit(4, ms(200));
+  const std::vector<ServedStep> taken = reported(steps, 200);
+  ASSERT_EQ(taken.size(), 4u);
+  EXPECT_EQ(taken[1].validation_accuracy, 2.5 / 4);
+  EXPECT_TRUE(taken[3].validation_loss.has_value());
+  EXPECT_FALSE(taken[3].validation_accuracy.has_value());
+}
+
 // A replica may be faster than the report of the commit.
 TEST_F(ValidatedStepsTest, AReplicaMayValidateBeforeTheCommitIsKnown) {
   for (const int32_t replica : {0, 1}) steps.add(validated(replica, 2, 4));
@@ -337,6 +355,7 @@ TEST_F(ValidatedStepsTest, TheLastStepIsValidated) {
   const std::vector<ServedStep> taken = reported(steps, 300);
   ASSERT_EQ(taken.size(), 1u);
   EXPECT_EQ(taken[0].validation_loss, 1.5);
+  EXPECT_FALSE(taken[0].validation_accuracy.has_value());
 }
 
 }  // namespace

@@ -9,6 +9,7 @@
 #include "base/text.h"
 #include "sync/formed.h"
 #include "sync/heuristic.h"
+#include "sync/progress.h"
 
 namespace tenuto {
 namespace {
@@ -114,7 +115,7 @@ TEST(LookAhead, CandidatesAreAccepted) {
       EXPECT_TRUE(UpdateRule::make({modes[i], replicas, micros, {}, {}}).ok()) << to_text(modes[i]);
       EXPECT_EQ(std::count(modes.begin(), modes.end(), modes[i]), 1) << to_text(modes[i]);
     }
-    const SyncMode first = first_mode(iterations(ms));
+    const SyncMode first = first_mode(iterations(ms), kPlainKappa);
     EXPECT_TRUE(UpdateRule::make({first, replicas, micros, {}, {}}).ok()) << to_text(first);
   }
 }

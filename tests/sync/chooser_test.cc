@@ -14,6 +14,7 @@
 #include "sync/chooser_errors.h"
 #include "sync/decision_record.h"
 #include "sync/heuristic.h"
+#include "sync/progress.h"
 #include "sync/trial.h"
 
 namespace tenuto {
@@ -217,10 +218,16 @@ TEST(ChooserModel, RefusesAnotherNumberOfReplicas) {
 
 TEST(Chooser, AllBeginAsTheySay) {
   const std::vector<IterationTime> equal(8, {from_milliseconds(80), from_milliseconds(20)});
-  EXPECT_EQ(look_ahead_chooser()->first(equal), first_mode(equal));
-  EXPECT_EQ(published_chooser()->first(equal), SyncMode{});
-  EXPECT_EQ(learned_chooser(plain_model(kSure))->first(equal), first_mode(equal));
-  EXPECT_EQ(learned_chooser(plain_model(kUnsure))->first(equal), SyncMode{});
+  const SyncMode half = first_mode(equal, kPlainKappa);
+  EXPECT_EQ(half.kind, SyncKind::Grace);
+  EXPECT_EQ(half.count, 4);
+  EXPECT_EQ(look_ahead_chooser()->first(equal, kPlainKappa), half);
+  EXPECT_EQ(published_chooser()->first(equal, kPlainKappa), SyncMode{});
+  EXPECT_EQ(learned_chooser(plain_model(kSure))->first(equal, kPlainKappa), half);
+  EXPECT_EQ(learned_chooser(plain_model(kUnsure))->first(equal, kPlainKappa), SyncMode{});
+  // Where age costs much, all begin synchronous.
+  EXPECT_EQ(look_ahead_chooser()->first(equal, kDearAge), SyncMode{});
+  EXPECT_EQ(learned_chooser(plain_model(kSure))->first(equal, kDearAge), SyncMode{});
 }
 
 TEST(Chooser, PublishedChoosesWhenTheStragglersChange) {

@@ -283,6 +283,19 @@ TEST_F(ServerStartTest, TheChooserIsThatOfTheJob) {
   EXPECT_FALSE(chooser_of(job).ok());
 }
 
+TEST_F(ServerStartTest, WhereAgeCostsMuchAChooserBeginsSynchronous) {
+  Job job = served_job();
+  job.sync.mode = "auto";
+  job.sync.kappa = 1;
+  EXPECT_EQ(to_text(first_mode_of(job).value()), "synchronous");
+  job.sync.kappa = 0.6;
+  EXPECT_EQ(first_mode_of(job).value().kind, SyncKind::Grace);
+  // A mode that the job names is taken in any case.
+  job.sync.kappa = 2;
+  job.sync.mode = "asynchronous";
+  EXPECT_EQ(to_text(first_mode_of(job).value()), "asynchronous");
+}
+
 TEST_F(ServerStartTest, AJobThatSharesItsHostBeginsSynchronous) {
   Job job = served_job();
   EXPECT_FALSE(mode_choice_of(job).asks);
