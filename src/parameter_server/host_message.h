@@ -78,7 +78,11 @@ struct ModeCommand {
 // To a replica: no more offers.
 struct StopCommand {};
 // The run is over: commit what is decided, write down what is here, and do nothing more.
-struct FinishCommand {};
+struct FinishCommand {
+  // What keepers were told last to write down (Record::save). The record that says so may still be
+  // on its way, over another connection than this command: a keeper finishes after it.
+  Version save{};
+};
 // To the process with the decider: keepers are to write down what they have (Decider::save).
 struct SaveCommand {};
 // To a part of a replica of several stages: the parts of this formation listen there
@@ -148,6 +152,7 @@ struct StateReport {
 struct FinishedReport {
   bool has_decider = false;  // lives here
   Balance decided = {};      // of it
+  Version save = {};         // what it has told keepers last to write down
 };
 // The connection to this process is lost.
 struct LostReport {

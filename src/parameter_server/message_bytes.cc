@@ -227,7 +227,12 @@ void members(Form& form, T& report) {
 
 template <class Form, Is<FinishedReport> T>
 void members(Form& form, T& report) {
-  form(report.has_decider, report.decided);
+  form(report.has_decider, report.decided, report.save);
+}
+
+template <class Form, Is<FinishCommand> T>
+void members(Form& form, T& command) {
+  form(command.save);
 }
 
 template <class Form, Is<LostReport> T>

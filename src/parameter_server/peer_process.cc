@@ -265,4 +265,10 @@ bool PeerProcess::has_committed_all() const {
   return record.committed == record.version && record.filling.empty();
 }
 
+bool PeerProcess::knows_save(Version save) const {
+  return std::all_of(keepers_.begin(), keepers_.end(), [&](const auto& one) {
+    return !one.second.is_filled() || one.second.knows_save(save);
+  });
+}
+
 }  // namespace tenuto::servers

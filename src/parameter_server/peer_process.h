@@ -108,6 +108,9 @@ class PeerProcess {
   // The decider that lives here waits for nothing but new offers: all members have reported, every
   // keeper has its range, and all updates are committed.
   bool has_committed_all() const;
+  // All keepers that live here, and have their range, have heard that this version is to be written
+  // down.
+  bool knows_save(Version save) const;
   // Messages for peers that do not live here.
   int64_t refused() const { return refused_; }
 

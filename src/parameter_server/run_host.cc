@@ -55,8 +55,13 @@ class HostLoop {
     if (const Status fault = train(); !fault.ok()) return fault;
     if (const Status fault = choose(); !fault.ok()) return fault;
     if (const Status fault = report_what_is_done(); !fault.ok()) return fault;
-    const bool is_done = process_.decider() == nullptr || process_.has_committed_all();
-    return finishes_ && is_done ? finish() : ok();
+    return finishes_ && may_finish() ? finish() : ok();
+  }
+
+  bool may_finish() const {
+    const Decider* decider = process_.decider();
+    if (decider == nullptr) return process_.knows_save(save_);
+    return process_.has_committed_all() && process_.knows_save(decider->record().save);
   }
 
   // Until the next moment at which something has to be done.
@@ -99,8 +104,9 @@ class HostLoop {
     due_ = kNever;
     return link_.report(StoppedReport{});
   }
-  Status take(const FinishCommand&) {
+  Status take(const FinishCommand& command) {
     finishes_ = true;
+    save_ = command.save;
     return ok();
   }
   Status take(const SaveCommand&) { return process_.save(); }
@@ -245,7 +251,10 @@ class HostLoop {
     is_finished_ = true;
     FinishedReport finished;
     finished.has_decider = decider != nullptr;
-    if (decider != nullptr) finished.decided = balance_of(decider->record());
+    if (decider != nullptr) {
+      finished.decided = balance_of(decider->record());
+      finished.save = decider->record().save;
+    }
     return link_.report(finished);
   }
 
@@ -267,6 +276,7 @@ class HostLoop {
   };
   std::optional<Leaving> leaving_;
   bool is_stopped_ = false, finishes_ = false, is_finished_ = false;
+  Version save_{};  // of the command to finish
 };
 
 // Connects to those that were started before.

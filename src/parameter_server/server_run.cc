@@ -98,7 +98,7 @@ Status ServerRun::join(HostedProcess& process) {
   if (newest().members.epoch == before) tell(number, MembersCommand{newest()});
   // It was not told before, because its first command is the one to connect.
   if (ending_ != Ending::No && is_part(process)) tell(number, StopCommand{});
-  if (ending_ >= Ending::Finishes && finishes(process)) tell(number, FinishCommand{});
+  if (ending_ >= Ending::Finishes && finishes(process)) tell(number, FinishCommand{save_});
   return ok();
 }
 
@@ -210,7 +210,10 @@ Status ServerRun::take(HostedProcess&, const StateReport& report) {
 Status ServerRun::take(HostedProcess& from, const FinishedReport& report) {
   from.has_finished = true;
   // A decider that is lost after it has finished may have a successor.
-  if (report.has_decider) decided_ = report.decided;
+  if (report.has_decider) {
+    decided_ = report.decided;
+    save_ = report.save;
+  }
   go_on_ending();
   return ok();
 }
@@ -343,7 +346,7 @@ void ServerRun::go_on_ending() {
       ending_ = Ending::Finishes;
       for (const HostedProcess& one : processes_) {
         if (finishes(one) && one.is_connected && one.process.number != now) {
-          tell(one.process.number, FinishCommand{});
+          tell(one.process.number, FinishCommand{save_});
         }
       }
     }

@@ -193,6 +193,7 @@ class ServerRun {
   std::map<PeerId, Version> states_;
   std::map<PeerId, Tally> tallies_;
   std::optional<Balance> decided_;
+  Version save_{};  // what the decider that has finished told keepers last to write down
   std::vector<Task> commands_;
 };
 

@@ -16,7 +16,7 @@
 namespace tenuto {
 
 // Version of the conversation, this metadata included; both ends must have the same.
-inline constexpr int32_t kProtocol = 11;
+inline constexpr int32_t kProtocol = 12;
 
 // The two things that show that a process belongs to a job.
 struct Credentials {

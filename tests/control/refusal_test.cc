@@ -114,10 +114,10 @@ TEST(Conversation, AnotherVersionIsRefused) {
   grpc::ClientContext newer, without;
   show({"choir", "secret"}, {0}, newer, 99);
   EXPECT_EQ(refused(newer),
-            "worker 0 speaks protocol 99, the coordinator 11: install the same version of tenuto "
+            "worker 0 speaks protocol 99, the coordinator 12: install the same version of tenuto "
             "on every host");
   EXPECT_EQ(refused(without),
-            "the other end does not speak protocol 11 of the coordinator: install the same version "
+            "the other end does not speak protocol 12 of the coordinator: install the same version "
             "of tenuto on every host");
 }
 

@@ -81,7 +81,7 @@ std::vector<HostCommand> all_commands() {
           ModeCommand{},
           ModeCommand{grace()},
           StopCommand{},
-          FinishCommand{},
+          FinishCommand{{7}},
           SaveCommand{},
           FormCommand{},
           FormCommand{4, {"127.0.0.1:4002", "127.0.0.1:4003"}},
@@ -254,10 +254,11 @@ TEST(HostMessage, NothingIsLeftOutOfTheEnd) {
   EXPECT_EQ(state.version, Version{41});
   EXPECT_FALSE(state.is_filled);
   EXPECT_EQ(state.tally, tally());
-  const auto again = decode_report(encode_report(FinishedReport{true, balance()}));
+  const auto again = decode_report(encode_report(FinishedReport{true, balance(), {7}}));
   ASSERT_TRUE(again.ok()) << again.error().message;
   EXPECT_TRUE(std::get<FinishedReport>(again.value()).has_decider);
   EXPECT_EQ(std::get<FinishedReport>(again.value()).decided, balance());
+  EXPECT_EQ(std::get<FinishedReport>(again.value()).save, Version{7});
 }
 
 TEST(HostMessage, NothingIsLeftOutOfAFormation) {

@@ -17,10 +17,12 @@ namespace {
 
 constexpr int32_t kDecider = 2;
 
-const char* name_of(const HostCommand& command) {
+std::string name_of(const HostCommand& command) {
   const char* names[] = {"connect", "begin", "members", "install", "lost", "measured",
                          "mode",    "stop",  "finish",  "save",    "form", "lease"};
-  return names[command.index()];
+  const auto* finish = std::get_if<FinishCommand>(&command);
+  const bool names_save = finish != nullptr && finish->save > Version{};
+  return cat(names[command.index()], names_save ? cat(" after save ", finish->save.value) : "");
 }
 
 Roster two_replicas() { return Roster::make({{{{0}, 0, 6}, {{0}, 6, 10}}, 2}).value(); }
@@ -285,9 +287,9 @@ TEST(ServerRun, ReplicasStopThenTheDeciderFinishesThenTheOthers) {
   EXPECT_FALSE(run.decided().has_value());
   const Tally tally{12, {48}, 7};
   const Balance decided{{12}, tally, {48}};
-  ASSERT_TRUE(played.say(kDecider, FinishedReport{true, decided}).ok());
+  ASSERT_TRUE(played.say(kDecider, FinishedReport{true, decided, {11}}).ok());
   EXPECT_EQ(run.decided(), decided);
-  EXPECT_EQ(played.take_texts(), (Texts{"0 finish", "1 finish"}));
+  EXPECT_EQ(played.take_texts(), (Texts{"0 finish after save 11", "1 finish after save 11"}));
   EXPECT_TRUE(run.has_decider_finished());
   ASSERT_TRUE(played.say(0, StateReport{{3}, {12}, true, tally}).ok());
   // A standby that waits for its range.

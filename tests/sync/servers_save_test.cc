@@ -125,6 +125,20 @@ void commit(Keeper& keeper, int64_t version) {
                 [&](const DecidedUpdate& one) { return one.update.version.value < version; });
 }
 
+// At the end of a run a keeper waits until it has heard of the last state to be written down.
+TEST(ServerSaves, AKeeperSaysWhatItHasHeardOf) {
+  Keeper keeper;
+  keeper.update();
+  keeper.tell();
+  EXPECT_TRUE(keeper.shard.knows_save({}));
+  EXPECT_FALSE(keeper.shard.knows_save({1}));
+  name_version(keeper);
+  EXPECT_FALSE(keeper.shard.knows_save({1}));
+  keeper.tell();
+  EXPECT_TRUE(keeper.shard.knows_save({1}));
+  EXPECT_FALSE(keeper.shard.knows_save({2}));
+}
+
 TEST(ServerSaves, AStateIsGivenOutWhenItIsCommitted) {
   Keeper keeper;
   keeper.update();

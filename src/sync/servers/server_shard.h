@@ -105,6 +105,8 @@ class ServerShard {
   const Tally& tally() const { return tally_; }
   // It has its range.
   bool is_filled() const { return filled_; }
+  // It has heard that this version, or a later one, is to be written down.
+  bool knows_save(Version save) const { return record_.save >= save; }
   // Its range.
   const ParameterStore& store() const { return *store_; }
   // Gradients and old versions that it has now.
