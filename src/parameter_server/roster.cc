@@ -9,8 +9,19 @@
 #include "base/contains.h"
 #include "base/number.h"
 #include "base/text.h"
+#include "parameter_server/keeper_placement.h"
 
 namespace tenuto::servers {
+
+namespace {
+
+constexpr size_t kMostKeepers = 2;  // of a range
+
+std::string host_name_of(const RunProcess& process) {
+  return process.host.empty() ? cat("of process ", process.number) : process.host;
+}
+
+}  // namespace
 
 Status check(const PlacedMembers& placed) {
   if (const Status fault = check(placed.members); !fault.ok()) return fault;
@@ -228,6 +239,53 @@ std::map<WorkerId, Roster::Load> Roster::loads() const {
   return all;
 }
 
+// Whether some other process on this one's host keeps the range.
+bool Roster::shares_host(WorkerId process, const Kept& kept) const {
+  const std::string host = host_name_of(processes_.at(process));
+  return std::any_of(kept.keepers.begin(), kept.keepers.end(), [&](PeerId keeper) {
+    const WorkerId other = places_.at(keeper);
+    return other != process && host_name_of(processes_.at(other)) == host;
+  });
+}
+
+// Says on which hosts the keepers of servers shall be, if some are missing or lost.
+void Roster::place_on_hosts() {
+  wanted_hosts_.clear();
+  if (kept_by_parts_) return;
+  std::vector<std::string> servers;
+  std::vector<PartHost> parts;
+  for (const auto& [number, process] : processes_) {
+    if (process.kind == ProcessKind::Server) servers.push_back(host_name_of(process));
+    if (process.kind == ProcessKind::Part) parts.push_back({host_name_of(process), process.stage});
+  }
+  const size_t keepers = std::min(kMostKeepers, servers.size());
+  const bool is_as_before = std::equal(
+      ranges_.begin(), ranges_.end(), newest_.members.ranges.begin(), newest_.members.ranges.end(),
+      [&](const Kept& kept, const KeptRange& before) {
+        return kept.keepers == before.keepers && kept.keepers.size() >= keepers;
+      });
+  if (servers.empty() || is_as_before) return;
+  std::vector<RangeHosts> ranges;
+  for (const Kept& kept : ranges_) {
+    RangeHosts of{kept.range, {}};
+    for (const PeerId keeper : kept.keepers) {
+      of.hosts.push_back(host_name_of(processes_.at(places_.at(keeper))));
+    }
+    ranges.push_back(std::move(of));
+  }
+  KeeperPlacement made =
+      place_keepers(ranges, servers, parts, static_cast<int32_t>(replicas_.size()));
+  wanted_hosts_ = std::move(made.hosts);
+  placement_ = std::move(made.reason);
+}
+
+// Where the next keeper of the range shall be; empty = anywhere.
+std::string Roster::wanted_host(const Kept& kept) const {
+  if (wanted_hosts_.empty()) return {};
+  const std::vector<std::string>& of = wanted_hosts_[static_cast<size_t>(&kept - ranges_.data())];
+  return kept.keepers.size() < of.size() ? of[kept.keepers.size()] : std::string();
+}
+
 // Who should keep ranges now, and whose replica is whole.
 void Roster::find_ring() {
   in_ring_.clear();
@@ -249,19 +307,23 @@ void Roster::find_ring() {
 
 // The process that gets another keeper of this range: the one with the least to do, where a first
 // keeper counts before a standby, because it also answers reads. Parts of the ring come before
-// others, and of these the parts of whole replicas. None = all keep it, or nobody can.
+// others, and of these the parts of whole replicas, and then those on another host than the other
+// keeper. A server has to be on the host where the keeper shall be. None = all keep it, or nobody
+// can.
 std::optional<WorkerId> Roster::keeper_for(const Kept& kept) const {
   const ProcessKind kind = kept_by_parts_ ? ProcessKind::Part : ProcessKind::Server;
   std::map<WorkerId, Load> loads_now = loads();
+  const std::string host = wanted_host(kept);
   std::optional<WorkerId> best;
-  std::tuple<bool, bool, int64_t, int64_t> least;
+  std::tuple<bool, bool, bool, int64_t, int64_t> least;
   for (const auto& [number, process] : processes_) {
     const bool is_able = !kept_by_parts_ || process.stage == kept.range.stage;
     if (process.kind != kind || !is_able || keeps(number, kept)) continue;
+    if (!host.empty() && host_name_of(process) != host) continue;
     const Load load = loads_now[number];
     const std::tuple cost(kept_by_parts_ && in_ring_.count(number) == 0,
-                          kept_by_parts_ && whole_.count(process.replica) == 0, load.first,
-                          load.all);
+                          kept_by_parts_ && whole_.count(process.replica) == 0,
+                          kept_by_parts_ && shares_host(number, kept), load.first, load.all);
     if (best && cost >= least) continue;
     best = number;
     least = cost;
@@ -275,12 +337,14 @@ Status Roster::find_keepers() {
   for (size_t i = 0; i < ranges_.size(); ++i) {
     Kept& kept = ranges_[i];
     std::erase_if(kept.keepers, [&](PeerId keeper) { return !lives(keeper); });
+    if (!kept.keepers.empty() || !has_begun) continue;
+    return Error{Code::Infeasible, Reach::Job,
+                 cat("all processes that had range ", i,
+                     " of the parameters are lost: resume from a checkpoint")};
+  }
+  place_on_hosts();
+  for (Kept& kept : ranges_) {
     if (!kept.keepers.empty()) continue;
-    if (has_begun) {
-      return Error{Code::Infeasible, Reach::Job,
-                   cat("all processes that had range ", i,
-                       " of the parameters are lost: resume from a checkpoint")};
-    }
     const std::optional<WorkerId> process = keeper_for(kept);
     if (!process) {
       return Error{
@@ -335,6 +399,16 @@ void Roster::balance(StageId stage, int64_t most_ahead) {
   }
 }
 
+// Whether both keepers of the range would be on one host if this one was replaced by the process,
+// and are not now.
+bool Roster::comes_together(size_t index, WorkerId to, const Kept& kept) const {
+  const auto host_of = [&](size_t one) {
+    return host_name_of(processes_.at(places_.at(kept.keepers[one])));
+  };
+  const std::string other = host_of(1 - index);
+  return host_name_of(processes_.at(to)) == other && host_of(index) != other;
+}
+
 // False when the process has no range that can be moved now. Standbys are moved before first
 // keepers.
 bool Roster::move_range(WorkerId from, WorkerId to) {
@@ -342,6 +416,7 @@ bool Roster::move_range(WorkerId from, WorkerId to) {
     for (Kept& kept : ranges_) {
       if (kept.keepers.size() < 2 || places_.at(kept.keepers[index]) != from) continue;
       if (!is_filled(kept.keepers[1 - index]) || keeps(to, kept)) continue;
+      if (comes_together(index, to, kept)) continue;
       remove_keeper(index, kept);
       add_keeper(to, kept);
       return true;

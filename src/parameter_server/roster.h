@@ -11,6 +11,10 @@
 //        takes several epochs, each of which begins when all keepers of the one before have their
 //        ranges. A process that is new in the ring is given ranges of the process that keeps the
 //        most, until none keeps more than kMostAhead ranges more than another one.
+// Hosts: two keepers of a range are never on one host if they can be on two, so that the loss of a
+//        host loses no range. Servers keep ranges where the ports have the least to do
+//        (parameter_server/keeper_placement.h); of the servers of one host, the one with the least
+//        ranges gets the next one.
 // Right: tests/parameter_server/roster_test.cc plays random deaths and joins.
 #pragma once
 
@@ -40,8 +44,9 @@ enum class ProcessKind : uint8_t {
 struct RunProcess {
   WorkerId number;
   ProcessKind kind = ProcessKind::Server;
-  ReplicaId replica;  // Part
-  StageId stage;      // Part
+  ReplicaId replica;      // Part
+  StageId stage;          // Part
+  std::string host = {};  // its name; empty = not known: no other process is there
 };
 
 // The members of an epoch, and the process in which each peer lives.
@@ -106,6 +111,10 @@ class Roster {
   // Parts keep the ranges.
   bool kept_by_parts() const { return kept_by_parts_; }
 
+  // Why the keepers of servers are on the hosts where they are, as a clause; empty before the first
+  // members, and if parts keep the ranges.
+  const std::string& placement() const { return placement_; }
+
   // The members of the next epoch; none if they are those of the epoch before. The first one has
   // two keepers of each range if there are two servers, or two parts of its stage.
   //
@@ -138,11 +147,15 @@ class Roster {
   void add_keeper(WorkerId process, Kept& kept);
   void remove_keeper(size_t index, Kept& kept);
   std::map<WorkerId, Load> loads() const;
+  bool shares_host(WorkerId process, const Kept& kept) const;
+  void place_on_hosts();
+  std::string wanted_host(const Kept& kept) const;
   void find_ring();
   std::optional<WorkerId> keeper_for(const Kept& kept) const;
   Status find_keepers();
   void hand_over(Kept& kept);
   void balance(StageId stage, int64_t most_ahead);
+  bool comes_together(size_t index, WorkerId to, const Kept& kept) const;
   bool move_range(WorkerId from, WorkerId to);
   bool change_first();
   void find_decider();
@@ -158,6 +171,9 @@ class Roster {
   std::map<PeerId, WorkerId> places_;         // of the peers that live
   int32_t next_peer_ = 0;
   std::vector<Kept> ranges_;
+  // Where servers keep ranges and some keeper is missing: the hosts of each range's keepers.
+  std::vector<std::vector<std::string>> wanted_hosts_;
+  std::string placement_;  // why they are there
   std::map<PeerId, int64_t> since_;  // the first epoch of each keeper
   int64_t filled_ = 1;               // keepers of the first epoch begin with their ranges
   PeerId decider_;

@@ -164,7 +164,7 @@ Status ServerRun::handle(WorkerId from, const HostReport& report) {
 }
 
 Status ServerRun::take(HostedProcess& from, const ListeningReport& report) {
-  from.host = report.host;
+  from.process.host = printable(report.host);
   connections_.set_address(from.process.number, report.address);
   connect_those_that_can();
   return ok();

@@ -35,7 +35,6 @@ struct HostedProcess {
   bool has_stopped = false, has_finished = false;
   int64_t placed = 0;      // the newest epoch that it has placed; 0 = none
   int64_t iterations = 0;  // that it has measured: of a replica's parts only one measures
-  std::string host = {};   // the name of its host, as it says; empty = not known
   // It counts as one that answers.
   bool lives() const { return !is_given_up && !has_ended; }
 };
@@ -115,6 +114,8 @@ class ServerRun {
 
   // All processes that were started, by number.
   const std::vector<HostedProcess>& processes() const { return processes_; }
+  // Why servers keep their ranges on the hosts where they do (Roster::placement).
+  const std::string& placement() const { return roster_.placement(); }
   // Who belongs to the run, and where.
   const PlacedMembers& newest() const { return roster_.newest(); }
   // The version of each keeper at the end.

@@ -71,6 +71,7 @@ class ServedCoordinator {
   void hear_said(ServedPlace& place, const servers::HostReport& report);
   void take_news();
   void note_first_update();
+  void note_placement();
   void take_iteration(const servers::MeasuredIteration& iteration);
   std::string host_of(ReplicaId replica) const;
   void suspect(const ServedPlace& from, WorkerId process);
@@ -137,7 +138,9 @@ class ServedCoordinator {
   Version stored_;                     // of the newest checkpoint of this run
   // The newest change of the mode, until its first update is committed.
   std::optional<servers::ModeReport> changed_;
-  std::string audited_;  // what the audit at the end has found
+  int64_t placed_ = 0;     // the epoch of which note_placement() has seen the members
+  std::string placement_;  // what it has written last
+  std::string audited_;    // what the audit at the end has found
   std::string last_death_;
   Duration listened_at_{};
   Duration progress_at_{};          // when a process came, or said something new

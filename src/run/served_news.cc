@@ -9,6 +9,7 @@
 #include "base/text.h"
 #include "control/query.h"
 #include "control/salvage.h"
+#include "parameter_server/keeper_placement.h"
 #include "parameter_server/message_bytes.h"
 #include "run/served_coordinator.h"
 #include "world/fault.h"
@@ -105,7 +106,25 @@ void ServedCoordinator::take_news() {
   for (const servers::SavedReport& report : run_->take_saved()) {
     if (const auto saved = states_->add(report); saved && !ending_) store(*saved);
   }
+  note_placement();
   pass_commands();
+}
+
+// Writes down where servers keep the parameters and why, when that has changed.
+void ServedCoordinator::note_placement() {
+  const servers::PlacedMembers& placed = run_->newest();
+  if (!job_.has_servers() || placed.members.epoch == placed_) return;
+  placed_ = placed.members.epoch;
+  const std::string keepers = servers::keepers_text(placed.members, [&](servers::PeerId keeper) {
+    const WorkerId process = placed.places.at(keeper);
+    const ServedPlace* place = places_.at_process(process);
+    const std::string& host = run_->processes()[static_cast<size_t>(process.value)].process.host;
+    return cat(place == nullptr ? cat("process ", process) : cat("worker ", place->worker),
+               host.empty() ? std::string() : cat(" on host ", host));
+  });
+  if (keepers == placement_) return;
+  placement_ = keepers;
+  note("placement", cat(keepers, ": ", run_->placement()));
 }
 
 // A mode is in force when the decider has changed it. Its first update may come an iteration later.
@@ -140,7 +159,7 @@ std::string ServedCoordinator::host_of(ReplicaId replica) const {
   const std::vector<std::vector<servers::PeerId>>& replicas = placed.members.replicas;
   if (index >= replicas.size() || replicas[index].empty()) return {};
   const WorkerId process = placed.places.at(replicas[index].back());
-  return run_->processes()[static_cast<size_t>(process.value)].host;
+  return run_->processes()[static_cast<size_t>(process.value)].process.host;
 }
 
 // Two processes without a connection cannot go on together. If no end of a process explains it, the
@@ -177,6 +196,7 @@ void ServedCoordinator::lose(ServedPlace& place, const Fate& fate) {
       return end(lost.error().code == Code::Infeasible ? 75 : 1,
                  cat(sentence, "; ", lost.error().message));
     }
+    note_placement();
     pass_commands();
   }
   if (!has_begun_) return lose_early(place, sentence, fate.exit_early);

@@ -184,6 +184,7 @@ void ServedCoordinator::begin(Duration now) {
   }
   note("start", cat("all ", places_.all().size(), " workers are connected: step ", steps_.done(),
                     " begins"));
+  note_placement();
   tell_faults();
 }
 

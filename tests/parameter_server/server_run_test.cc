@@ -148,7 +148,7 @@ TEST(ServerRun, TheProcessWithTheDeciderHearsWhatWasMeasured) {
   ASSERT_TRUE(played.say(4, MeasuredReport{iteration}).ok());
   EXPECT_EQ(played.take_texts(), Texts{"2 measured"});
   EXPECT_EQ(played.run.processes()[4].iterations, 1);
-  EXPECT_EQ(played.run.processes()[4].host, "a host");
+  EXPECT_EQ(played.run.processes()[4].process.host, "a host");
   ASSERT_TRUE(played.say(kDecider, ModeReport{}).ok());
   EXPECT_EQ(played.run.changes(), 1);
 }
