@@ -44,8 +44,8 @@ KeeperPlacement place_keepers(const std::vector<RangeHosts>& ranges,
                               const std::vector<std::string>& servers,
                               const std::vector<PartHost>& parts, int32_t replicas);
 
-// Who keeps what, for people: "range 0: worker 4, standby worker 5; range 1: ...". `where` names the
-// process of a keeper. Of many ranges only the first ones are named.
+// Who keeps what, for people: "range 0: worker 4, standby worker 5; range 1: ...". `where` names
+// the process of a keeper. Of many ranges only the first ones are named.
 std::string keepers_text(const Membership& members,
                          const std::function<std::string(PeerId)>& where);
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <string>
 #include <utility>
 
 #include "base/text.h"
@@ -50,6 +51,7 @@ ModeChoice::ModeChoice(const ModeChoiceSettings& settings, std::unique_ptr<Choos
     : settings_(settings),
       chooser_(std::move(chooser)),
       samples_(static_cast<size_t>(settings.replicas)),
+      relays_(settings.replicas),
       watch_(settings.replicas) {}
 
 Status ModeChoice::add(const MeasuredIteration& iteration) {
@@ -66,6 +68,7 @@ Status ModeChoice::add(const MeasuredIteration& iteration) {
                        " ms and ", iteration.share));
   }
   samples_[static_cast<size_t>(replica)].add(time, iteration.share);
+  relays_.add(iteration.replica, {time, iteration.receive, iteration.processor.pressure});
   // The host hears of the same iterations, and tells of rises.
   if (iteration.loss) (void)watch_.add(iteration.share, *iteration.loss);
   return ok();
@@ -93,6 +96,14 @@ std::vector<std::vector<IterationTime>> ModeChoice::samples(Duration now) const 
   return all;
 }
 
+std::vector<RelayLimit> ModeChoice::relay_limits() const {
+  std::vector<RelayLimit> limits = relays_.limits();
+  for (RelayLimit& limit : limits) {
+    if (!settings_.children_send_to_parents) limit.most_children = kMostReplicas;
+  }
+  return limits;
+}
+
 // A mode that is not formed yet is to have the times of all replicas. One that is lost has none.
 bool ModeChoice::waits_for_times(Duration now) const {
   if (!wanted_ || is_formed(*wanted_) || now - begun_.value_or(now) >= kWaitForTimes) return false;
@@ -100,16 +111,24 @@ bool ModeChoice::waits_for_times(Duration now) const {
                      [](const TimeSamples& of) { return of.all().empty(); });
 }
 
-Result<SyncChoice> ModeChoice::choose(const SyncMode& current, Duration now) {
-  if (wanted_) {
-    // Formed once: with each second's times the mode would change again and again.
-    if (!is_formed(*wanted_)) {
-      auto formed = form(*wanted_, means_of(samples(now)), settings_.micros);
-      if (!formed.ok()) return formed.error();
-      wanted_ = std::move(formed).value();
+Result<SyncChoice> ModeChoice::choose_wanted(Duration now) {
+  std::string against;
+  // Formed once: with each second's times the mode would change again and again.
+  if (!is_formed(*wanted_)) {
+    const std::vector<IterationTime> means = means_of(samples(now));
+    auto formed = form(*wanted_, means, settings_.micros, relay_limits());
+    if (!formed.ok() && formed.error().code == Code::Infeasible) {
+      against = cat(", although this is against it: ", formed.error().message);
+      formed = form(*wanted_, means, settings_.micros);
     }
-    return SyncChoice{*wanted_, cat(to_text(*wanted_), " is wanted"), {}};
+    if (!formed.ok()) return formed.error();
+    wanted_ = std::move(formed).value();
   }
+  return SyncChoice{*wanted_, cat(to_text(*wanted_), " is wanted", against), {}};
+}
+
+Result<SyncChoice> ModeChoice::choose(const SyncMode& current, Duration now) {
+  if (wanted_) return choose_wanted(now);
   if (chooser_ == nullptr) return SyncChoice{current, cat(to_text(current), " stays"), {}};
   ChooseInput input;
   input.samples = samples(now);
@@ -119,6 +138,7 @@ Result<SyncChoice> ModeChoice::choose(const SyncMode& current, Duration now) {
   // A wish for local steps has been withdrawn.
   input.current = without_local_steps(current);
   input.seed = settings_.seed;
+  input.relays = relay_limits();
   auto choice = chooser_->choose(input);
   if (choice.ok() && current.local_steps > 1) {
     choice.value().reason += " (local steps end: no chooser knows what they are worth)";

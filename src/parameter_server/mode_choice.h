@@ -8,6 +8,10 @@
 // closed the chooser cannot leave the synchronous mode: what it would take instead is asked for.
 // When the gate closes, the mode goes back to synchronous. A wanted mode passes it: a person knows
 // what the other jobs are worth.
+//
+// A ring that is made here has no member whose host is overloaded, and no member that passes on the
+// gradients of more children than its port takes (sync/relay.h). If no ring of the wanted size is
+// so, it is made without these limits, and the reason says what is against it.
 #pragma once
 
 #include <cstdint>
@@ -20,6 +24,7 @@
 #include "sync/chooser.h"
 #include "sync/loss_watch.h"
 #include "sync/progress.h"
+#include "sync/relay.h"
 
 namespace tenuto::servers {
 
@@ -32,6 +37,9 @@ struct ModeChoiceSettings {
   double kappa = kPlainKappa;  // what age costs; more while the loss rises (sync/loss_watch.h)
   uint64_t seed = 0;
   bool asks = false;  // before the chooser leaves the synchronous mode
+  // In a ring (DeciderStart). Otherwise children cost their parents nothing, and it does not matter
+  // how many there are.
+  bool children_send_to_parents = false;
 };
 
 // The best of what this mode was chosen from, at most kMostAlternatives, best first; none of a mode
@@ -76,13 +84,16 @@ class ModeChoice {
 
  private:
   std::vector<std::vector<IterationTime>> samples(Duration now) const;
+  std::vector<RelayLimit> relay_limits() const;
   bool waits_for_times(Duration now) const;
   Result<SyncChoice> choose(const SyncMode& current, Duration now);
+  Result<SyncChoice> choose_wanted(Duration now);
   bool is_held_back(const SyncMode& mode) const;
 
   ModeChoiceSettings settings_;
   std::unique_ptr<Chooser> chooser_;
   std::vector<TimeSamples> samples_;  // of each replica
+  RelayWatch relays_;
   LossWatch watch_;
   std::optional<SyncMode> wanted_;
   std::optional<Duration> begun_;   // the first call of next()

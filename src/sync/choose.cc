@@ -124,7 +124,8 @@ SyncMode first_mode(std::span<const IterationTime> times, double kappa) {
   return form(counted(SyncKind::Grace, (replicas + 1) / 2), times, 1).value();
 }
 
-std::vector<SyncMode> sync_candidates(std::span<const IterationTime> times, int64_t micros) {
+std::vector<SyncMode> sync_candidates(std::span<const IterationTime> times, int64_t micros,
+                                      std::span<const RelayLimit> relays) {
   const auto replicas = static_cast<int32_t>(times.size());
   std::vector<SyncMode> modes = {SyncMode{}};
   if (replicas < 2) return modes;
@@ -149,7 +150,8 @@ std::vector<SyncMode> sync_candidates(std::span<const IterationTime> times, int6
   const auto slow = static_cast<int32_t>(stragglers(times).size());
   for (int32_t left_out = 1; left_out <= std::min(slow, replicas / 2); ++left_out) {
     if (left_out > kMostCounts) break;
-    add(counted(SyncKind::Ring, replicas - left_out));
+    auto ring = form(counted(SyncKind::Ring, replicas - left_out), times, micros, relays);
+    if (ring.ok()) modes.push_back(std::move(ring).value());
   }
   for (const int32_t backups : {1, 2}) {
     if (replicas - backups >= 1) add(counted(SyncKind::Backup, replicas - backups));
@@ -170,7 +172,8 @@ std::vector<IterationTime> means_of(const std::vector<std::vector<IterationTime>
 
 Result<std::vector<SyncMode>> modes_to_compare(const ChooseInput& input) {
   if (const Status fault = check_input(input); !fault.ok()) return fault.error();
-  std::vector<SyncMode> modes = sync_candidates(means_of(input.samples), input.micros);
+  std::vector<SyncMode> modes =
+      sync_candidates(means_of(input.samples), input.micros, input.relays);
   if (!input.grace) {
     std::erase_if(modes, [](const SyncMode& of) { return of.kind == SyncKind::Grace; });
   }
@@ -189,9 +192,13 @@ double progress_of(const SyncMeasure& measure, int32_t replicas, double kappa) {
   return measure.gradients_per_second * value_of_gradient(measure.mean_age, replicas, kappa);
 }
 
-SyncChoice choose_best(std::vector<SyncAlternative> alternatives, const SyncMode& current) {
+SyncChoice choose_best(std::vector<SyncAlternative> alternatives, const SyncMode& current,
+                       std::span<const RelayLimit> relays) {
   SyncChoice choice;
   choice.alternatives = std::move(alternatives);
+  for (SyncAlternative& one : choice.alternatives) {
+    if (!relay_fault(one.mode, relays).empty()) one.score = 0;
+  }
   std::stable_sort(choice.alternatives.begin(), choice.alternatives.end(),
                    [](const auto& left, const auto& right) { return left.score > right.score; });
   const SyncAlternative& best = choice.alternatives.front();
@@ -201,6 +208,8 @@ SyncChoice choose_best(std::vector<SyncAlternative> alternatives, const SyncMode
   const bool changes = best.score > kHysteresis * held->score;
   choice.mode = changes ? best.mode : current;
   choice.reason = reason_of(best, *held, changes);
+  const std::string fault = relay_fault(current, relays);
+  if (!fault.empty()) choice.reason += cat(" (", fault, ")");
   return choice;
 }
 
@@ -220,7 +229,7 @@ Result<SyncChoice> choose_by_look_ahead(const ChooseInput& input) {
     const double score = progress_of(measure.value(), replicas, input.kappa);
     alternatives.push_back({mode, std::move(measure).value(), score});
   }
-  return choose_best(std::move(alternatives), input.current);
+  return choose_best(std::move(alternatives), input.current, input.relays);
 }
 
 }  // namespace tenuto

@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "base/result.h"
+#include "sync/relay.h"
 #include "sync/simulator.h"
 
 namespace tenuto {
@@ -53,6 +54,8 @@ struct ChooseInput {
   uint64_t seed = 0;
   double noise = 0;   // the gradient noise scale in micro-batches; 0 = not known
   bool grace = true;  // candidates with a window of grace, too
+  // What the host of each replica can do for a ring; none = anything.
+  std::vector<RelayLimit> relays = {};
 };
 
 // A candidate and what the simulation says of it.
@@ -78,8 +81,10 @@ inline constexpr double kDearAge = 1;
 // where age costs much.
 SyncMode first_mode(std::span<const IterationTime> times, double kappa);
 
-// The candidates for replicas with these mean times; all are formed.
-std::vector<SyncMode> sync_candidates(std::span<const IterationTime> times, int64_t micros);
+// The candidates for replicas with these mean times; all are formed. Rings are within the limits of
+// `relays`, if there are any.
+std::vector<SyncMode> sync_candidates(std::span<const IterationTime> times, int64_t micros,
+                                      std::span<const RelayLimit> relays = {});
 
 // The mean iteration of each replica, of its last kKeptSamples ones.
 std::vector<IterationTime> means_of(const std::vector<std::vector<IterationTime>>& samples);
@@ -94,10 +99,12 @@ Result<std::vector<SyncMode>> modes_to_compare(const ChooseInput& input);
 double progress_of(const SyncMeasure& measure, int32_t replicas, double kappa);
 
 // Sorts the alternatives by score, and keeps the current mode unless another is better by
-// kHysteresis.
+// kHysteresis. A ring that is against the limits of `relays`, as the one in force may be by now,
+// counts for nothing.
 //
 // Requires: the current mode among the alternatives
-SyncChoice choose_best(std::vector<SyncAlternative> alternatives, const SyncMode& current);
+SyncChoice choose_best(std::vector<SyncAlternative> alternatives, const SyncMode& current,
+                       std::span<const RelayLimit> relays = {});
 
 // Simulates the current mode and all candidates, and keeps the current one unless another is better
 // by kHysteresis.

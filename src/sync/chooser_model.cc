@@ -194,7 +194,7 @@ Result<SyncChoice> choose_by_model(const ChooserModel& model, const ChooseInput&
     const double score = progress_of(measure, replicas, input.kappa);
     alternatives.push_back({mode, std::move(measure), score});
   }
-  return choose_best(std::move(alternatives), input.current);
+  return choose_best(std::move(alternatives), input.current, input.relays);
 }
 
 }  // namespace tenuto

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cmath>
 #include <numeric>
+#include <string>
+#include <utility>
 
 #include "base/quantile.h"
 #include "base/text.h"
@@ -58,12 +60,49 @@ std::vector<int32_t> groups_by_time(std::span<const IterationTime> times, double
 }
 
 std::vector<ReplicaId> ring_by_time(std::span<const IterationTime> times, int32_t count) {
-  const std::vector<size_t> order = by_time(times);
+  return ring_within(times, count, {}).value();
+}
+
+Result<std::vector<ReplicaId>> ring_within(std::span<const IterationTime> times, int32_t count,
+                                           std::span<const RelayLimit> limits) {
+  const auto limit_of = [&](size_t replica) {
+    return replica < limits.size() ? limits[replica] : RelayLimit{};
+  };
+  std::vector<size_t> members, children;  // fastest first
+  std::string overloaded;
+  for (const size_t replica : by_time(times)) {
+    const bool is_overloaded = limit_of(replica).is_overloaded;
+    const bool is_member = !is_overloaded && std::ssize(members) < count;
+    (is_member ? members : children).push_back(replica);
+    if (is_overloaded) overloaded += cat(overloaded.empty() ? "" : ", ", replica);
+  }
+  if (std::ssize(members) < count) {
+    return Error{Code::Infeasible, Reach::Call,
+                 cat("a ring of ", count, " replicas: expected as many whose hosts are not ",
+                     "overloaded, found ", members.size(), " (overloaded: ", overloaded,
+                     "): take a smaller ring, or relieve these hosts")};
+  }
+  std::vector<int64_t> room;  // of each member, for further children
+  int64_t all = 0;
+  for (const size_t member : members) {
+    room.push_back(limit_of(member).most_children);
+    all += room.back();
+  }
+  if (all < std::ssize(children)) {
+    return Error{Code::Infeasible, Reach::Call,
+                 cat("a ring of ", count, " replicas: ", children.size(),
+                     " others would be its children, and the ports of its members take the "
+                     "gradients of ",
+                     all, ": take a larger ring, or a mode without one")};
+  }
   std::vector<ReplicaId> parents(times.size());
-  for (size_t i = 0; i < order.size(); ++i) {
-    const auto members = static_cast<size_t>(count);
-    const size_t parent = i < members ? i : (i - members) % members;
-    parents[order[i]] = {static_cast<int32_t>(order[parent])};
+  for (const size_t member : members) parents[member] = {static_cast<int32_t>(member)};
+  size_t next = 0;
+  for (const size_t child : children) {
+    while (room[next] == 0) next = (next + 1) % members.size();
+    parents[child] = {static_cast<int32_t>(members[next])};
+    --room[next];
+    next = (next + 1) % members.size();
   }
   return parents;
 }
@@ -104,7 +143,8 @@ std::vector<int64_t> shares_by_time(std::span<const IterationTime> times, int64_
   return shares;
 }
 
-Result<SyncMode> form(const SyncMode& mode, std::span<const IterationTime> times, int64_t micros) {
+Result<SyncMode> form(const SyncMode& mode, std::span<const IterationTime> times, int64_t micros,
+                      std::span<const RelayLimit> relays) {
   const auto replicas = static_cast<int32_t>(times.size());
   if (const Status fault = check(mode, replicas); !fault.ok()) return fault.error();
   if (micros < 1)
@@ -123,7 +163,11 @@ Result<SyncMode> form(const SyncMode& mode, std::span<const IterationTime> times
       if (formed.groups.empty()) formed.groups = groups_by_time(times, kGroupGap);
       break;
     case SyncKind::Ring:
-      if (formed.parents.empty()) formed.parents = ring_by_time(times, mode.count);
+      if (formed.parents.empty()) {
+        auto parents = ring_within(times, mode.count, relays);
+        if (!parents.ok()) return parents.error();
+        formed.parents = std::move(parents).value();
+      }
       break;
     case SyncKind::Rebalanced:
       if (formed.shares.empty()) formed.shares = shares_by_time(times, micros);

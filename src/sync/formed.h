@@ -8,6 +8,7 @@
 
 #include "base/result.h"
 #include "ir/sync_mode.h"
+#include "sync/relay.h"
 #include "sync/scenario.h"
 
 namespace tenuto {
@@ -25,6 +26,16 @@ std::vector<int32_t> groups_by_time(std::span<const IterationTime> times, double
 // members in turn, fastest first.
 std::vector<ReplicaId> ring_by_time(std::span<const IterationTime> times, int32_t count);
 
+// The same of the replicas whose hosts are not overloaded: these are members, and a member that has
+// as many children as its port takes gets no more.
+//
+// Shapes:   limits: of each replica, or none: then it is ring_by_time
+// Requires: a count from 1 to the number of replicas
+// Errors:   Infeasible/Call  fewer members than `count` whose hosts are not overloaded; more
+//           children than the ports of the members take
+Result<std::vector<ReplicaId>> ring_within(std::span<const IterationTime> times, int32_t count,
+                                           std::span<const RelayLimit> limits);
+
 // Micro-batches of each replica, so that all iterations last as nearly as possible equally long.
 // They add up to replicas x micros; each is at least 1, at least a quarter of `micros`, rounded
 // down, and at most twice `micros`.
@@ -34,8 +45,10 @@ std::vector<int64_t> shares_by_time(std::span<const IterationTime> times, int64_
 
 // The mode with all that the update rule needs. What the mode names itself, stays.
 //
-// Shapes: times: the mean iteration of each replica
-// Errors: check's (ir/sync_mode.h); Invalid/Call  no micro-batch
-Result<SyncMode> form(const SyncMode& mode, std::span<const IterationTime> times, int64_t micros);
+// Shapes: times: the mean iteration of each replica; relays: what its host can do for a ring that is
+//         made here, or none
+// Errors: check's (ir/sync_mode.h); ring_within's; Invalid/Call  no micro-batch
+Result<SyncMode> form(const SyncMode& mode, std::span<const IterationTime> times, int64_t micros,
+                      std::span<const RelayLimit> relays = {});
 
 }  // namespace tenuto

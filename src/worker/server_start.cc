@@ -116,6 +116,7 @@ servers::ModeChoiceSettings mode_choice_of(const Job& job) {
   choice.kappa = job.sync.kappa;
   choice.seed = static_cast<uint64_t>(job.seed);
   choice.asks = !job.sync.ledger.empty();
+  choice.children_send_to_parents = !job.has_servers();
   return choice;
 }
 

@@ -246,6 +246,53 @@ TEST(ModeChoice, TheLookAheadLeavesASlowReplicaBehind) {
   EXPECT_NE(chosen, "synchronous");
 }
 
+// Replica 0 is the fastest, but other jobs have the processors of its host.
+TEST(ModeChoice, AnOverloadedHostIsNotInTheRing) {
+  const auto ring_of = [](double pressure, const char* wanted, std::string* reason) {
+    ModeChoice choice(four_replicas(), nullptr);
+    EXPECT_TRUE(choice.want(mode_of(wanted)).ok());
+    for (int32_t replica = 0; replica < 4; ++replica) {
+      MeasuredIteration one = iteration_of(replica, 20 + replica);
+      one.processor.pressure = replica == 0 ? pressure : 0.1;
+      EXPECT_TRUE(choice.add(one).ok());
+    }
+    const auto next = choice.next({}, at(1));
+    EXPECT_TRUE(next.ok() && next.value());
+    *reason = next.value()->reason;
+    return to_text(next.value()->mode);
+  };
+  std::string reason;
+  EXPECT_EQ(ring_of(0.2, "ring:3", &reason), "ring:3:0,1,2,0");
+  EXPECT_EQ(ring_of(0.9, "ring:3", &reason), "ring:3:1,1,2,3");
+  EXPECT_EQ(reason, "ring:3:1,1,2,3 is wanted");
+  // Who names the parents has them.
+  EXPECT_EQ(ring_of(0.9, "ring:3:0,1,2,0", &reason), "ring:3:0,1,2,0");
+}
+
+// Without servers a parent passes on what its children send. In 20 ms its port passes a gradient of
+// 10 ms only once, and that is its own.
+TEST(ModeChoice, ARingThatPortsDoNotTakeIsWantedNonetheless) {
+  for (const bool passes_on : {false, true}) {
+    ModeChoiceSettings settings = four_replicas();
+    settings.children_send_to_parents = passes_on;
+    ModeChoice choice(settings, nullptr);
+    ASSERT_TRUE(choice.want(mode_of("ring:2")).ok());
+    for (int32_t replica = 0; replica < 4; ++replica) {
+      MeasuredIteration one = iteration_of(replica, 10);
+      one.time.transfer = std::chrono::milliseconds(10);
+      ASSERT_TRUE(choice.add(one).ok());
+    }
+    const auto next = choice.next({}, at(1));
+    ASSERT_TRUE(next.ok() && next.value());
+    EXPECT_EQ(to_text(next.value()->mode), "ring:2:0,1,0,1");
+    EXPECT_EQ(next.value()->reason,
+              passes_on ? "ring:2:0,1,0,1 is wanted, although this is against it: a ring of 2 "
+                          "replicas: 2 others would be its children, and the ports of its members "
+                          "take the gradients of 0: take a larger ring, or a mode without one"
+                        : "ring:2:0,1,0,1 is wanted");
+  }
+}
+
 TEST(ModeChoice, TheBestAlternativesAreTold) {
   SyncChoice choice{mode_of("x:2"), "told so", {}};
   EXPECT_TRUE(best_alternatives(choice).empty());

@@ -9,6 +9,7 @@
 #include "base/text.h"
 #include "ir/sync_mode.h"
 #include "sanitized.h"
+#include "sync/formed.h"
 #include "sync/servers/micros.h"
 #include "sync/servers_by_hand.h"
 #include "sync/servers_cluster.h"
@@ -440,6 +441,21 @@ TEST(Servers, AChildIsToldItsParent) {
   assigned = assignments(decider);
   ASSERT_EQ(assigned.size(), 1u);
   EXPECT_TRUE(assigned.at(kSecond).work.has_value());
+  EXPECT_FALSE(assigned.at(kSecond).parent.has_value());
+}
+
+// Replica 0 is faster, and its host is overloaded: so the other one is its parent.
+TEST(Servers, NoChildIsSentToAnOverloadedParent) {
+  const std::vector<IterationTime> times = {{from_milliseconds(10), {}},
+                                            {from_milliseconds(20), {}}};
+  const std::vector<RelayLimit> limits = {{true, kMostReplicas}, {false, 1}};
+  const SyncMode ring = form(sync_mode_from_text("ring:1").value(), times, 3, limits).value();
+  Decider decider = decider_with_children(to_text(ring));
+  expect_ok(decider.install(two_replicas()));
+  expect_ok(report_all(decider, true, true));
+  const std::map<PeerId, Assign> assigned = assignments(decider);
+  ASSERT_EQ(assigned.size(), 2u);
+  EXPECT_EQ(assigned.at(kFirst).parent, kSecond);
   EXPECT_FALSE(assigned.at(kSecond).parent.has_value());
 }
 
