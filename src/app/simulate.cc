@@ -241,7 +241,13 @@ void add_sync_flags(CLI::App& command, SyncQuestion& question) {
         number_flag(command, "--kappa", question.kappa, NumberRange{0, 100},
                     "what a gradient's age costs (0.3; give 0.6 for momentum, 2 for AdamW)"),
         number_flag(command, "--target-gradients", question.target_gradients, NumberRange{1, 1e15},
-                    "gradients of age 0 that reach the accuracy (1000)")}) {
+                    "gradients of age 0 that reach the accuracy (1000)"),
+        number_flag(command, "--gradient-mb", question.gradient_mb, NumberRange{1e-6, 1e6},
+                    "size of a gradient: prices trees that sum gradients on their way to a shard"),
+        numbers_flag(command, "--port-mb-per-second", question.port_mb_per_second,
+                     NumberRange{1e-3, 1e6}, "rate of a replica's port, one or one each (1000)"),
+        number_flag(command, "--shard-mb-per-second", question.shard_mb_per_second,
+                    NumberRange{1e-3, 1e6}, "rate of the shard's port (as the first replica's)")}) {
     with_sync->needs(sync);
   }
 }

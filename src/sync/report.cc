@@ -5,6 +5,7 @@
 
 #include "base/random.h"
 #include "base/text.h"
+#include "sync/aggregation_tree.h"
 #include "sync/formed.h"
 
 namespace tenuto {
@@ -17,7 +18,9 @@ constexpr double kMostOffers = 5e6, kManyReplicas = 256;
 constexpr int32_t kMostForAuto = 512;  // replicas: "auto" simulates every candidate
 constexpr int64_t kMicros = 16;        // of a replica's iteration, so that shares can be uneven
 constexpr double kWarmUpShare = 0.2;   // of the time
-constexpr size_t kShown = 8;           // alternatives in people's text
+constexpr size_t kShown = 8;           // alternatives, or parents, in people's text
+constexpr double kUsualPort = 1000;    // MB/s
+constexpr Duration kLongestUpdate = std::chrono::hours(24);
 constexpr int64_t kDraws = 24;         // iterations of each replica that "auto" is told of
 constexpr uint64_t kTrial = 1;         // sets the seed of these apart from the run's
 
@@ -90,6 +93,75 @@ Result<SyncChoice> chosen(const SyncQuestion& question, const Case& made) {
   return choose_by_look_ahead(input);
 }
 
+// A host of which only the port is known.
+PlacementHost host_with_port(const std::string& name, double mb_per_second) {
+  const auto rate = static_cast<int64_t>(std::llround(mb_per_second * 1e6));
+  PlacementHost host{name, {}, {}};
+  host.capacity[static_cast<size_t>(HostResource::Transmit)] = rate;
+  host.capacity[static_cast<size_t>(HostResource::Receive)] = rate;
+  return host;
+}
+
+// The best tree for updates of all replicas, which follow each other as with the star: when the
+// slowest replica has computed, all gradients have come, and the update is applied.
+Result<TreeReport> priced_tree(const SyncQuestion& question, const SyncMode& mode,
+                               const std::vector<IterationTime>& means) {
+  const bool waits = mode.kind == SyncKind::Synchronous || mode.kind == SyncKind::Rebalanced;
+  if (!waits) {
+    return invalid(cat("--gradient-mb: a tree sums the gradients of all replicas, and ",
+                       to_text(mode), " does not wait for all: take synchronous"));
+  }
+  std::vector<double> ports = question.port_mb_per_second;
+  if (ports.empty()) ports = {kUsualPort};
+  if (ports.size() != 1 && ports.size() != means.size()) {
+    return invalid(cat("--port-mb-per-second: expected one rate, or one for each of ",
+                       means.size(), " replicas, found ", ports.size()));
+  }
+  ports.resize(means.size(), ports.front());
+  TreeInput input;
+  Duration longest{};
+  for (size_t i = 0; i < means.size(); ++i) {
+    input.replicas.push_back(host_with_port(cat("of replica ", i), ports[i]));
+    longest = std::max(longest, means[i].compute);
+  }
+  const double shard = question.shard_mb_per_second;
+  input.shard = host_with_port("of the shard", shard > 0 ? shard : ports.front());
+  input.gradient = {static_cast<int64_t>(std::llround(question.gradient_mb * 1e6))};
+  TreeReport report;
+  report.star = price_tree(input, std::vector<int32_t>(means.size(), kToShard));
+  if (report.star > kLongestUpdate) {
+    return invalid(cat("--gradient-mb: expected gradients that the ports carry within ",
+                       kLongestUpdate.count() / 1'000'000'000, " s, found ", question.gradient_mb,
+                       " MB of each of ", means.size(), " replicas"));
+  }
+  input.interval = longest + report.star + from_milliseconds(question.apply_ms);
+  auto tree = make_tree(input);
+  if (!tree.ok()) return tree.error();
+  report.parents = std::move(tree.value().parents);
+  report.time = tree.value().time;
+  return report;
+}
+
+std::string milliseconds_text(Duration time) { return cat(fixed(to_milliseconds(time), 3), " ms"); }
+
+// The star, and the tree if it is another one.
+std::string tree_text(const TreeReport& report) {
+  std::string text =
+      cat("star        ", milliseconds_text(report.star), " until the shard has all gradients\n");
+  std::string nodes;
+  size_t count = 0;
+  for (size_t i = 0; i < report.parents.size(); ++i) {
+    const auto children =
+        std::count(report.parents.begin(), report.parents.end(), static_cast<int32_t>(i));
+    if (children == 0) continue;
+    if (count++ < kShown) nodes += cat(nodes.empty() ? "" : ", ", i, " (", children, ")");
+  }
+  if (count > kShown) nodes += cat(" and ", count - kShown, " more");
+  return text + (count == 0 ? std::string("tree        none is faster than the star\n")
+                            : cat("tree        ", milliseconds_text(report.time),
+                                  " with sums at replicas ", nodes, ", of so many others each\n"));
+}
+
 }  // namespace
 
 Result<SyncReport> answer(const SyncQuestion& question) {
@@ -132,6 +204,11 @@ Result<SyncReport> answer(const SyncQuestion& question) {
   report.target_gradients = question.target_gradients;
   const double rate = progress_of(report.measure, question.replicas, question.kappa);
   report.target_seconds = rate > 0 ? question.target_gradients / rate : 0;
+  if (question.gradient_mb > 0) {
+    auto tree = priced_tree(question, report.mode, made.means);
+    if (!tree.ok()) return tree.error();
+    report.tree = std::move(tree).value();
+  }
   return report;
 }
 
@@ -148,6 +225,7 @@ std::string to_text(const SyncReport& report) {
               ? cat("target      ", fixed(report.target_seconds, 3), " s for the progress of ",
                     report.target_gradients, " gradients of age 0\n")
               : std::string("target      not reached: too few updates in this time\n");
+  if (report.tree) text += tree_text(*report.tree);
   const size_t shown = std::min(kShown, report.alternatives.size());
   for (size_t i = 0; i < shown; ++i) {
     const SyncAlternative& one = report.alternatives[i];
@@ -176,6 +254,11 @@ Json to_json(const SyncReport& report) {
                {"target_seconds", nullptr}};
   if (report.target_seconds > 0) tree["target_seconds"] = report.target_seconds;
   if (!report.reason.empty()) tree["reason"] = report.reason;
+  if (report.tree) {
+    tree["tree"] = {{"parents", report.tree->parents},
+                    {"seconds", to_milliseconds(report.tree->time) / 1000},
+                    {"star_seconds", to_milliseconds(report.tree->star) / 1000}};
+  }
   for (const SyncAlternative& one : report.alternatives) {
     tree["alternatives"].push_back({{"mode", to_text(one.mode)},
                                     {"gradients_per_second", one.measure.gradients_per_second},

@@ -119,6 +119,39 @@ TEST(SyncReport, AutoDoesNotKnowTheRun) {
   EXPECT_LT(std::abs(both), 0.3 * std::sqrt(of_promised * of_run));
 }
 
+// Gradients of 10 MB over ports of 100 MB/s take 100 ms each.
+TEST(SyncReport, TreesOnTheWayToAShard) {
+  SyncQuestion question;
+  question.mode = "synchronous";
+  question.replicas = 4;
+  question.gradient_mb = 10;
+  question.port_mb_per_second = {100};
+  const auto report = answer(question);
+  ASSERT_TRUE(report.ok()) << report.error().message;
+  ASSERT_TRUE(report.value().tree.has_value());
+  EXPECT_EQ(report.value().tree->star, std::chrono::milliseconds(400));
+  EXPECT_EQ(report.value().tree->time, std::chrono::milliseconds(300));
+  const std::string text = to_text(report.value());
+  EXPECT_NE(text.find("star        400.000 ms until the shard has all gradients\n"),
+            std::string::npos)
+      << text;
+  EXPECT_NE(text.find("tree        300.000 ms with sums at replicas "), std::string::npos) << text;
+  const Json tree = to_json(report.value());
+  EXPECT_EQ(tree["tree"]["parents"].size(), 4u);
+  EXPECT_NEAR(tree["tree"]["seconds"].get<double>(), 0.3, 1e-9);
+  EXPECT_NEAR(tree["tree"]["star_seconds"].get<double>(), 0.4, 1e-9);
+  question.shard_mb_per_second = 10000;
+  const std::string wide = to_text(answer(question).value());
+  EXPECT_NE(wide.find("tree        none is faster than the star\n"), std::string::npos) << wide;
+  question.port_mb_per_second = {100, 100};
+  EXPECT_EQ(refusal(question),
+            "--port-mb-per-second: expected one rate, or one for each of 4 replicas, found 2");
+  question.mode = "x:2";
+  EXPECT_EQ(refusal(question),
+            "--gradient-mb: a tree sums the gradients of all replicas, and x:2 does not wait for "
+            "all: take synchronous");
+}
+
 TEST(SyncReport, Refusals) {
   SyncQuestion question;
   question.mode = "asynchron";
