@@ -58,8 +58,8 @@ std::string reason_of(const std::vector<PlacementHost>& hosts, const Placement& 
       if (part > most) most = part, busiest = i;
     }
   }
-  return cat(copies, ", and host ", hosts[busiest].name, " carries the most: ",
-             fixed(100 * most, 0), " % of what all hosts send or receive");
+  return cat(copies, ", and host ", hosts[busiest].name,
+             " carries the most: ", fixed(100 * most, 0), " % of what all hosts send or receive");
 }
 
 }  // namespace

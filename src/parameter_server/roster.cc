@@ -259,11 +259,11 @@ void Roster::place_on_hosts() {
     if (process.kind == ProcessKind::Part) parts.push_back({host_name_of(process), process.stage});
   }
   const size_t keepers = std::min(kMostKeepers, servers.size());
-  const bool is_as_before = std::equal(
-      ranges_.begin(), ranges_.end(), newest_.members.ranges.begin(), newest_.members.ranges.end(),
-      [&](const Kept& kept, const KeptRange& before) {
-        return kept.keepers == before.keepers && kept.keepers.size() >= keepers;
-      });
+  const bool is_as_before =
+      std::equal(ranges_.begin(), ranges_.end(), newest_.members.ranges.begin(),
+                 newest_.members.ranges.end(), [&](const Kept& kept, const KeptRange& before) {
+                   return kept.keepers == before.keepers && kept.keepers.size() >= keepers;
+                 });
   if (servers.empty() || is_as_before) return;
   std::vector<RangeHosts> ranges;
   for (const Kept& kept : ranges_) {

@@ -173,7 +173,7 @@ class Roster {
   std::vector<Kept> ranges_;
   // Where servers keep ranges and some keeper is missing: the hosts of each range's keepers.
   std::vector<std::vector<std::string>> wanted_hosts_;
-  std::string placement_;  // why they are there
+  std::string placement_;            // why they are there
   std::map<PeerId, int64_t> since_;  // the first epoch of each keeper
   int64_t filled_ = 1;               // keepers of the first epoch begin with their ranges
   PeerId decider_;

@@ -19,7 +19,7 @@ namespace {
 constexpr double kForEver = std::numeric_limits<double>::infinity();
 // A move has to shorten an update by this share of it, so that rounding makes no circles.
 constexpr double kShorter = 1 - 1e-9;
-constexpr double kLongest = 9e9;  // seconds; a Duration has room for as many
+constexpr double kLongest = 9e9;  // seconds; more than any update lasts
 
 // What a host has left, in bytes per second.
 struct Rates {
@@ -94,26 +94,24 @@ double seconds_of_tree(const std::vector<NodeTimes>& times, const NodeTimes& sha
 Status check_input(const TreeInput& input) {
   const size_t replicas = input.replicas.size();
   if (replicas == 0 || replicas > kMostInTree) {
-    return invalid(cat("an aggregation tree: expected 1 to ", kMostInTree, " replicas, found ",
-                       replicas));
+    return invalid(
+        cat("an aggregation tree: expected 1 to ", kMostInTree, " replicas, found ", replicas));
   }
   const bool is_sound = input.gradient.count > 0 && input.add_per_core > 0 &&
                         input.interval.count() > 0 && input.latency.count() >= 0;
   if (is_sound) return ok();
-  return invalid(cat("an aggregation tree: expected a gradient, a rate of adding and an interval "
-                     "above 0, and a latency of at least 0, found ",
-                     input.gradient.count, " bytes, ", input.add_per_core, " bytes/s, ",
-                     to_milliseconds(input.interval), " ms and ", to_milliseconds(input.latency),
-                     " ms"));
+  return invalid(
+      cat("an aggregation tree: expected a gradient, a rate of adding and an interval "
+          "above 0, and a latency of at least 0, found ",
+          input.gradient.count, " bytes, ", input.add_per_core, " bytes/s, ",
+          to_milliseconds(input.interval), " ms and ", to_milliseconds(input.latency), " ms"));
 }
 
 // Replicas are ranked by their hosts here, so that their order makes no difference.
 class TreeMaker {
  public:
   explicit TreeMaker(const TreeInput& input)
-      : input_(input),
-        shard_(times_of_node(input.shard, input)),
-        ranked_(input.replicas.size()) {
+      : input_(input), shard_(times_of_node(input.shard, input)), ranked_(input.replicas.size()) {
     std::iota(ranked_.begin(), ranked_.end(), size_t{0});
     std::stable_sort(ranked_.begin(), ranked_.end(), [&](size_t left, size_t right) {
       const PlacementHost& one = input.replicas[left];
@@ -127,8 +125,8 @@ class TreeMaker {
       most_.push_back(most_gradients(host, input));
     }
     most_of_shard_ = most_gradients(input.shard, input);
-    for (size_t i = 0; i < ranked_.size(); ++i) by_room_.push_back(i);
-    std::stable_sort(by_room_.begin(), by_room_.end(), [&](size_t left, size_t right) {
+    for (size_t i = 0; i < ranked_.size(); ++i) by_limit_.push_back(i);
+    std::stable_sort(by_limit_.begin(), by_limit_.end(), [&](size_t left, size_t right) {
       if (most_[left] != most_[right]) return most_[left] > most_[right];
       return times_[left].transmit < times_[right].transmit;
     });
@@ -143,7 +141,7 @@ class TreeMaker {
       members += members < static_cast<int64_t>(kMostMoved) ? 1 : members / 8;
     }
     if (most > 0) consider(static_cast<size_t>(most));
-    if (parents_.empty()) return no_room(static_cast<size_t>(most));
+    if (parents_.empty()) return does_not_fit(static_cast<size_t>(most));
     if (ranked_.size() <= kMostMoved) move_replicas();
     AggregationTree tree;
     tree.parents = numbered(parents_);
@@ -163,21 +161,22 @@ class TreeMaker {
         return host_amount_text(HostResource::Transmit, static_cast<int64_t>(std::ceil(amount)));
       };
       return Error{Code::Infeasible, Reach::Call,
-                   cat("host ", host.name, " would be overloaded by the gradient of its replica: ",
-                       "it needs ", text(needed), ", and ", text(left), " are left, ",
-                       text(needed - left), " too few: free its port, or let replicas compute "
+                   cat("host ", host.name,
+                       " would be overloaded by the gradient of its replica: ", "it needs ",
+                       text(needed), ", and ", text(left), " are left, ", text(needed - left),
+                       " too few: free its port, or let replicas compute "
                        "longer for each update")};
     }
     return ok();
   }
 
-  Error no_room(size_t members) const {
-    int64_t room = 0;
-    for (size_t i = 0; i < members; ++i) room += most_[by_room_[i]];
+  Error does_not_fit(size_t members) const {
+    int64_t limit = 0;
+    for (size_t i = 0; i < members; ++i) limit += most_[by_limit_[i]];
     return {Code::Infeasible, Reach::Call,
             cat("no tree of two levels takes the gradients of ", ranked_.size(),
                 " replicas in an update: the shard's host ", input_.shard.name, " takes ",
-                most_of_shard_, ", and the hosts of as many replicas take ", room,
+                most_of_shard_, ", and the hosts of as many replicas take ", limit,
                 " more: free their ports and processors, let replicas compute longer for each "
                 "update, or use more shards")};
   }
@@ -199,8 +198,8 @@ class TreeMaker {
   // The tree in which so many replicas send to the shard, if their hosts take the others.
   void consider(size_t members) {
     std::vector<int32_t> parents(ranked_.size(), kToShard);
-    std::vector<size_t> others(by_room_.begin() + static_cast<std::ptrdiff_t>(members),
-                               by_room_.end());
+    std::vector<size_t> others(by_limit_.begin() + static_cast<std::ptrdiff_t>(members),
+                               by_limit_.end());
     std::stable_sort(others.begin(), others.end(), [&](size_t left, size_t right) {
       return times_[left].transmit > times_[right].transmit;
     });
@@ -210,7 +209,7 @@ class TreeMaker {
       std::optional<size_t> best;
       double best_ready = 0, earliest = 0;
       for (size_t i = 0; i < members; ++i) {
-        const size_t member = by_room_[i];
+        const size_t member = by_limit_[i];
         if (children[i] >= most_[member]) continue;
         const double own = std::max(times_[member].receive, times_[member].add);
         const double then = std::max(ready[i] + own, times_[other].transmit);
@@ -222,7 +221,7 @@ class TreeMaker {
       if (!best) return;
       ready[*best] = best_ready;
       ++children[*best];
-      parents[other] = static_cast<int32_t>(by_room_[*best]);
+      parents[other] = static_cast<int32_t>(by_limit_[*best]);
     }
     const double time = price(parents);
     if (!parents_.empty() && time >= time_) return;
@@ -236,7 +235,7 @@ class TreeMaker {
   }
 
   // One more may send to this parent.
-  bool has_room(int32_t parent) const {
+  bool takes_one_more(int32_t parent) const {
     const auto children = std::count(parents_.begin(), parents_.end(), parent);
     if (parent == kToShard) return children < most_of_shard_;
     const auto at = static_cast<size_t>(parent);
@@ -256,7 +255,7 @@ class TreeMaker {
     const auto count = static_cast<int32_t>(parents_.size());
     for (int32_t to = kToShard; to < count; ++to) {
       const int32_t from = parents_[replica];
-      if (to == from || to == static_cast<int32_t>(replica) || !has_room(to)) continue;
+      if (to == from || to == static_cast<int32_t>(replica) || !takes_one_more(to)) continue;
       parents_[replica] = to;
       const double time = price(parents_);
       if (time < kShorter * time_) {
@@ -274,7 +273,7 @@ class TreeMaker {
   std::vector<NodeTimes> times_;  // by rank, as all below
   std::vector<int64_t> most_;     // children
   int64_t most_of_shard_ = 0;
-  std::vector<size_t> by_room_;   // ranks, those that take the most first
+  std::vector<size_t> by_limit_;  // ranks, those that take the most first
   std::vector<int32_t> parents_;  // of the best tree so far; empty = there is none
   double time_ = 0;
 };
@@ -290,8 +289,8 @@ Duration price_tree(const TreeInput& input, const std::vector<int32_t>& parents)
   CHECK(parents.size() == input.replicas.size(), "a parent for each replica");
   std::vector<NodeTimes> times;
   for (const PlacementHost& host : input.replicas) times.push_back(times_of_node(host, input));
-  const double time = seconds_of_tree(times, times_of_node(input.shard, input),
-                                      seconds_of(input.latency), parents);
+  const double time =
+      seconds_of_tree(times, times_of_node(input.shard, input), seconds_of(input.latency), parents);
   return time < kLongest ? Duration(std::llround(time * 1e9)) : Duration::max();
 }
 

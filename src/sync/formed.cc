@@ -82,11 +82,11 @@ Result<std::vector<ReplicaId>> ring_within(std::span<const IterationTime> times,
                      "overloaded, found ", members.size(), " (overloaded: ", overloaded,
                      "): take a smaller ring, or relieve these hosts")};
   }
-  std::vector<int64_t> room;  // of each member, for further children
+  std::vector<int64_t> left;  // of each member, for further children
   int64_t all = 0;
   for (const size_t member : members) {
-    room.push_back(limit_of(member).most_children);
-    all += room.back();
+    left.push_back(limit_of(member).most_children);
+    all += left.back();
   }
   if (all < std::ssize(children)) {
     return Error{Code::Infeasible, Reach::Call,
@@ -99,9 +99,9 @@ Result<std::vector<ReplicaId>> ring_within(std::span<const IterationTime> times,
   for (const size_t member : members) parents[member] = {static_cast<int32_t>(member)};
   size_t next = 0;
   for (const size_t child : children) {
-    while (room[next] == 0) next = (next + 1) % members.size();
+    while (left[next] == 0) next = (next + 1) % members.size();
     parents[child] = {static_cast<int32_t>(members[next])};
-    --room[next];
+    --left[next];
     next = (next + 1) % members.size();
   }
   return parents;

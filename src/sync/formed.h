@@ -45,8 +45,8 @@ std::vector<int64_t> shares_by_time(std::span<const IterationTime> times, int64_
 
 // The mode with all that the update rule needs. What the mode names itself, stays.
 //
-// Shapes: times: the mean iteration of each replica; relays: what its host can do for a ring that is
-//         made here, or none
+// Shapes: times: the mean iteration of each replica; relays: what its host can do for a ring that
+//         is made here, or none
 // Errors: check's (ir/sync_mode.h); ring_within's; Invalid/Call  no micro-batch
 Result<SyncMode> form(const SyncMode& mode, std::span<const IterationTime> times, int64_t micros,
                       std::span<const RelayLimit> relays = {});

@@ -88,9 +88,8 @@ class Placer {
   Placer(const std::vector<PlacementHost>& hosts, const std::vector<PlacementItem>& items)
       : hosts_(hosts), items_(items), ranked_(hosts.size()), at_(items.size(), kNowhere) {
     std::iota(ranked_.begin(), ranked_.end(), size_t{0});
-    std::sort(ranked_.begin(), ranked_.end(), [&](size_t left, size_t right) {
-      return hosts[left].name < hosts[right].name;
-    });
+    std::sort(ranked_.begin(), ranked_.end(),
+              [&](size_t left, size_t right) { return hosts[left].name < hosts[right].name; });
     for (const size_t host : ranked_) loads_.push_back(hosts[host].used);
     find_scales();
     find_choices();
@@ -302,13 +301,13 @@ class Placer {
 
   const std::vector<PlacementHost>& hosts_;
   const std::vector<PlacementItem>& items_;
-  std::vector<size_t> ranked_;                             // the host of each rank
-  std::vector<HostAmounts> loads_;                         // by rank, as all below
+  std::vector<size_t> ranked_;                              // the host of each rank
+  std::vector<HostAmounts> loads_;                          // by rank, as all below
   std::vector<std::array<double, kHostResources>> scales_;  // what counts as full
-  std::vector<std::vector<bool>> choices_;                 // of each item
-  std::vector<size_t> counts_;                             // of its choices
-  std::vector<size_t> twins_, at_, order_;                 // of each item; all items
-  std::vector<size_t> best_at_;                            // found by the search
+  std::vector<std::vector<bool>> choices_;                  // of each item
+  std::vector<size_t> counts_;                              // of its choices
+  std::vector<size_t> twins_, at_, order_;                  // of each item; all items
+  std::vector<size_t> best_at_;                             // found by the search
   double best_ = 0;
   int64_t steps_ = 0;
 };
@@ -358,8 +357,8 @@ Result<Placement> place(const std::vector<PlacementHost>& hosts,
   for (size_t i = 0; i < hosts.size(); ++i) {
     for (size_t r = 0; r < kHostResources; ++r) {
       if (hosts[i].capacity[r] == 0) continue;
-      const double part = static_cast<double>(placement.loads[i][r]) /
-                          static_cast<double>(hosts[i].capacity[r]);
+      const double part =
+          static_cast<double>(placement.loads[i][r]) / static_cast<double>(hosts[i].capacity[r]);
       if (part > most) worst = std::pair(i, r), most = part;
     }
   }

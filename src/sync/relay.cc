@@ -34,8 +34,7 @@ void RelayWatch::add(ReplicaId replica, const RelaySample& sample) {
   const double part = 1.0 / static_cast<double>(std::min(mean.samples, kRemembered));
   const auto follow = [part](double& to, double now) { to += part * (now - to); };
   const Duration send = std::max(sample.time.transfer - sample.receive, Duration{});
-  follow(mean.iteration,
-         static_cast<double>((sample.time.compute + sample.time.transfer).count()));
+  follow(mean.iteration, static_cast<double>((sample.time.compute + sample.time.transfer).count()));
   follow(mean.send, static_cast<double>(send.count()));
   follow(mean.receive, static_cast<double>(sample.receive.count()));
   follow(mean.pressure, sample.pressure);
@@ -58,8 +57,8 @@ std::vector<RelayLimit> RelayWatch::limits() const {
     if (gradient > 0) {
       // The replica's own gradient is one of them.
       const double most = std::floor(kMostPort * iteration / gradient) - 1;
-      limit.most_children = static_cast<int64_t>(
-          std::clamp(most, 0.0, static_cast<double>(kMostReplicas)));
+      limit.most_children =
+          static_cast<int64_t>(std::clamp(most, 0.0, static_cast<double>(kMostReplicas)));
     }
     limits.push_back(limit);
   }

@@ -21,8 +21,8 @@ constexpr double kWarmUpShare = 0.2;   // of the time
 constexpr size_t kShown = 8;           // alternatives, or parents, in people's text
 constexpr double kUsualPort = 1000;    // MB/s
 constexpr Duration kLongestUpdate = std::chrono::hours(24);
-constexpr int64_t kDraws = 24;         // iterations of each replica that "auto" is told of
-constexpr uint64_t kTrial = 1;         // sets the seed of these apart from the run's
+constexpr int64_t kDraws = 24;  // iterations of each replica that "auto" is told of
+constexpr uint64_t kTrial = 1;  // sets the seed of these apart from the run's
 
 struct Case {
   std::vector<IterationTime> means;
@@ -114,8 +114,8 @@ Result<TreeReport> priced_tree(const SyncQuestion& question, const SyncMode& mod
   std::vector<double> ports = question.port_mb_per_second;
   if (ports.empty()) ports = {kUsualPort};
   if (ports.size() != 1 && ports.size() != means.size()) {
-    return invalid(cat("--port-mb-per-second: expected one rate, or one for each of ",
-                       means.size(), " replicas, found ", ports.size()));
+    return invalid(cat("--port-mb-per-second: expected one rate, or one for each of ", means.size(),
+                       " replicas, found ", ports.size()));
   }
   ports.resize(means.size(), ports.front());
   TreeInput input;

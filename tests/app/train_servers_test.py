@@ -148,6 +148,8 @@ class Modes(Served):
         kinds = [event["event"] for event in run.events()]
         self.assertEqual((kinds.count("start"), kinds[-1]), (1, "end"))
         self.assertIn("checkpoint", kinds)
+        placed = [event["reason"] for event in run.events() if event["event"] == "placement"]
+        self.assertRegex(placed[0], r"^range 0: worker \d+ on host .+, standby worker \d+ on host ")
         self.assert_checkpoint(run, ranges=SERVERS)
         self.assert_recording(run)
         self.assertFalse(list(run.folder.glob("*.tmp")))

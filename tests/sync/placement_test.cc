@@ -91,8 +91,8 @@ double most_of(const Case& one, const std::vector<size_t>& at) {
   double most = 0;
   for (size_t i = 0; i < loads.size(); ++i) {
     for (size_t r = 0; r < kHostResources; ++r) {
-      most = std::max(most, static_cast<double>(loads[i][r]) /
-                                static_cast<double>(one.hosts[i].capacity[r]));
+      most = std::max(
+          most, static_cast<double>(loads[i][r]) / static_cast<double>(one.hosts[i].capacity[r]));
     }
   }
   return most;
@@ -200,10 +200,8 @@ TEST(Placement, AShardAndAStandbyOnEachHost) {
       const HostAmounts demand =
           demand_of_keeper({1000}, rates, std::chrono::milliseconds(20), is_first);
       EXPECT_EQ(demand, (HostAmounts{200, is_first ? 40000 : 0, 40000}));
-      items.push_back({cat(is_first ? "the shard" : "the standby", " of range ", range),
-                       demand,
-                       {},
-                       {}});
+      items.push_back(
+          {cat(is_first ? "the shard" : "the standby", " of range ", range), demand, {}, {}});
       if (!is_first) items.back().twin = items.size() - 2;
     }
   }
