@@ -110,6 +110,7 @@ using HostCommand = std::variant<ConnectCommand, BeginCommand, MembersCommand, I
 struct ListeningReport {
   std::string address;    // at most kFrameText bytes
   std::string host = {};  // the name of its host, in the same way; empty = not known
+  int64_t port = 0;       // RunProcess::port
 };
 // It is connected to all that it was told of.
 struct ConnectedReport {};

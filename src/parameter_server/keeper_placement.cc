@@ -29,6 +29,14 @@ class Hosts {
       used[r] = std::min(used[r] + more[r], kMostHostAmount);
     }
   }
+  void set_ports(const std::map<std::string, int64_t>& ports) {
+    for (PlacementHost& host : all_) {
+      const auto port = ports.find(host.name);
+      if (port == ports.end()) continue;
+      host.capacity[static_cast<size_t>(HostResource::Transmit)] = port->second;
+      host.capacity[static_cast<size_t>(HostResource::Receive)] = port->second;
+    }
+  }
   const std::vector<PlacementHost>& all() const { return all_; }
 
  private:
@@ -66,7 +74,8 @@ std::string reason_of(const std::vector<PlacementHost>& hosts, const Placement& 
 
 KeeperPlacement place_keepers(const std::vector<RangeHosts>& ranges,
                               const std::vector<std::string>& servers,
-                              const std::vector<PartHost>& parts, int32_t replicas) {
+                              const std::vector<PartHost>& parts, int32_t replicas,
+                              const std::map<std::string, int64_t>& ports) {
   Hosts hosts;
   std::vector<size_t> able;
   for (const std::string& name : servers) able.push_back(hosts.index_of(name));
@@ -94,6 +103,7 @@ KeeperPlacement place_keepers(const std::vector<RangeHosts>& ranges,
       items.push_back(std::move(item));
     }
   }
+  hosts.set_ports(ports);
   const Placement placement = place(hosts.all(), items, false).value();
   KeeperPlacement made;
   for (size_t i = 0; i < ranges.size(); ++i) {

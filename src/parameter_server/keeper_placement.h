@@ -1,13 +1,14 @@
 // On which hosts the servers of a run keep its ranges (sync/placement.h).
 //
-// How long an iteration takes is not known when a run begins, and what a port carries in a second
-// isn't either. So what is compared are the bytes that pass each host's port in an iteration of all
-// replicas, those of the replicas that live there included.
+// How long an iteration takes is not known when a run begins. So what is compared are the bytes
+// that pass each host's port in an iteration of all replicas, those of the replicas that live there
+// included, as a part of what the port carries in a second.
 // Right: tests/parameter_server/keeper_placement_test.cc.
 #pragma once
 
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -38,11 +39,13 @@ struct KeeperPlacement {
 // Places the keepers that are missing.
 //
 // Shapes:   ranges by stage, then by element; at most two hosts each. servers: the host of each
-//           process that can keep ranges; one host may have several
+//           process that can keep ranges; one host may have several. ports: bytes per second in
+//           each direction, by host; 0, or no entry = not known
 // Requires: a server; hosts of keepers that are hosts of servers
 KeeperPlacement place_keepers(const std::vector<RangeHosts>& ranges,
                               const std::vector<std::string>& servers,
-                              const std::vector<PartHost>& parts, int32_t replicas);
+                              const std::vector<PartHost>& parts, int32_t replicas,
+                              const std::map<std::string, int64_t>& ports = {});
 
 // Who keeps what, for people: "range 0: worker 4, standby worker 5; range 1: ...". `where` names
 // the process of a keeper. Of many ranges only the first ones are named.

@@ -202,7 +202,7 @@ void members(Form& form, T& report) {
 
 template <class Form, Is<ListeningReport> T>
 void members(Form& form, T& report) {
-  form(report.address, report.host);
+  form(report.address, report.host, report.port);
 }
 
 template <class Form, Is<PlacedReport> T>

@@ -254,9 +254,12 @@ void Roster::place_on_hosts() {
   if (kept_by_parts_) return;
   std::vector<std::string> servers;
   std::vector<PartHost> parts;
+  std::map<std::string, int64_t> ports;
   for (const auto& [number, process] : processes_) {
-    if (process.kind == ProcessKind::Server) servers.push_back(host_name_of(process));
-    if (process.kind == ProcessKind::Part) parts.push_back({host_name_of(process), process.stage});
+    const std::string host = host_name_of(process);
+    if (process.kind == ProcessKind::Server) servers.push_back(host);
+    if (process.kind == ProcessKind::Part) parts.push_back({host, process.stage});
+    ports[host] = std::max(ports[host], process.port);
   }
   const size_t keepers = std::min(kMostKeepers, servers.size());
   const bool is_as_before =
@@ -274,7 +277,7 @@ void Roster::place_on_hosts() {
     ranges.push_back(std::move(of));
   }
   KeeperPlacement made =
-      place_keepers(ranges, servers, parts, static_cast<int32_t>(replicas_.size()));
+      place_keepers(ranges, servers, parts, static_cast<int32_t>(replicas_.size()), ports);
   wanted_hosts_ = std::move(made.hosts);
   placement_ = std::move(made.reason);
 }

@@ -47,6 +47,7 @@ struct RunProcess {
   ReplicaId replica;      // Part
   StageId stage;          // Part
   std::string host = {};  // its name; empty = not known: no other process is there
+  int64_t port = 0;       // of the host, bytes per second in each direction; 0 = not known
 };
 
 // The members of an epoch, and the process in which each peer lives.

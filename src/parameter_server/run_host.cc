@@ -280,8 +280,10 @@ class HostLoop {
 };
 
 // Connects to those that were started before.
-Status open(Transport& transport, Mailbox& mailbox, HostLink& link, WorkerId self) {
-  const Status told = link.report(ListeningReport{transport.address().text, host_name()});
+Status open(Transport& transport, Mailbox& mailbox, HostLink& link, const RunProcess& process) {
+  const WorkerId self = process.number;
+  const Status told =
+      link.report(ListeningReport{transport.address().text, host_name(), process.port});
   if (!told.ok()) return told;
   const auto first = link.next(kFirstCommand);
   if (!first.ok()) return first.error();
@@ -301,7 +303,9 @@ Status open(Transport& transport, Mailbox& mailbox, HostLink& link, WorkerId sel
 Status run_host(Transport& transport, Mailbox& mailbox, HostLink& link, HostSettings settings) {
   const WorkerId self = settings.process.number;
   settings.peers.self = self;
-  if (const Status fault = open(transport, mailbox, link, self); !fault.ok()) return fault;
+  if (const Status fault = open(transport, mailbox, link, settings.process); !fault.ok()) {
+    return fault;
+  }
   PeerNet net(transport, mailbox, self);
   HostLoop loop(net, link, std::move(settings));
   if (const Status fault = link.report(ConnectedReport{}); !fault.ok()) return fault;

@@ -73,7 +73,7 @@ class PartTrainer {
 // What a process is and has. One that hosts parts may keep ranges and decide as well: then it has
 // the settings of both.
 struct HostSettings {
-  RunProcess process;
+  RunProcess process;         // without its host, which is asked for its name
   PeerProcessSettings peers;  // `self` is filled in
   ModeChoiceSettings choice;
   std::unique_ptr<Chooser> chooser;  // of the mode, where the decider lives; null = nobody chooses

@@ -5,6 +5,7 @@
 #include <variant>
 
 #include "base/text.h"
+#include "sync/ledger.h"
 #include "transport/bytes.h"
 
 namespace tenuto::servers {
@@ -165,6 +166,7 @@ Status ServerRun::handle(WorkerId from, const HostReport& report) {
 
 Status ServerRun::take(HostedProcess& from, const ListeningReport& report) {
   from.process.host = printable(report.host);
+  from.process.port = std::clamp<int64_t>(report.port, 0, kMostHostAmount);
   connections_.set_address(from.process.number, report.address);
   connect_those_that_can();
   return ok();

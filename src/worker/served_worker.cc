@@ -225,6 +225,7 @@ class ServedWorker {
     auto wire = make_wire(job, hello, conversation_.mailbox);
     if (!wire.ok()) return wire.error();
     host.process.number = number;
+    host.process.port = port_rate_of_device(job_.network.device);
     host.choice = mode_choice_of(job_);
     Transport& transport = *wire.value().transport;
     const Status hosted =

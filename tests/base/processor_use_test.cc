@@ -43,6 +43,12 @@ TEST(ProcessorUse, TheHostOfAnAddress) {
   EXPECT_EQ(host_of(""), "");
 }
 
+TEST(ProcessorUse, ADeviceWithoutAPortHasNoRate) {
+  for (const char* device : {"", "lo", "no-such-device", "../net/lo"}) {
+    EXPECT_EQ(port_rate_of_device(device), 0) << device;
+  }
+}
+
 // A folder with the kernel's files as the test wants them.
 class ImitatedKernel : public testing::Test {
  protected:

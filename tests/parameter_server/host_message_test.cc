@@ -182,10 +182,11 @@ TEST(HostMessage, NothingIsLeftOut) {
   EXPECT_EQ(iteration.loss, measured().loss);
   EXPECT_EQ(iteration.receive, measured().receive);
   EXPECT_EQ(iteration.processor, measured().processor);
-  const auto listening = decode_report(encode_report(ListeningReport{"one:1", "first"}));
+  const auto listening = decode_report(encode_report(ListeningReport{"one:1", "first", 1000}));
   ASSERT_TRUE(listening.ok());
   EXPECT_EQ(std::get<ListeningReport>(listening.value()).address, "one:1");
   EXPECT_EQ(std::get<ListeningReport>(listening.value()).host, "first");
+  EXPECT_EQ(std::get<ListeningReport>(listening.value()).port, 1000);
   const auto mode = decode_command(encode_command(ModeCommand{grace()}));
   ASSERT_TRUE(mode.ok());
   EXPECT_EQ(std::get<ModeCommand>(mode.value()).mode, grace());
@@ -304,8 +305,8 @@ TEST(HostMessage, RefusalsSayWhatWasExpected) {
   expect_refused(decode_report(ByteList{std::byte{15}}), "expected a kind of message from 0 to 14");
   // The length of the address stands behind the kind, and behind it that of the host's name.
   ByteList listening = encode_report(ListeningReport{"host:1"});
-  listening[1] = std::byte{9};
-  expect_refused(decode_report(listening), "expected a text of at most 8 bytes at byte 1");
+  listening[1] = std::byte{17};
+  expect_refused(decode_report(listening), "expected a text of at most 16 bytes at byte 1");
   // The last two places are 4 bytes of a peer and 4 of its process each.
   ByteList members = encode_command(MembersCommand{two_servers()});
   std::swap_ranges(members.end() - 16, members.end() - 8, members.end() - 8);

@@ -42,6 +42,17 @@ TEST(KeeperPlacement, ByWhatPortsCarry) {
   }
 }
 
+// What a narrow port carries in ten seconds others carry in one.
+TEST(KeeperPlacement, NarrowPortsCarryLess) {
+  const std::map<std::string, int64_t> ports = {{"a", 100}, {"b", 1000}, {"c", 1000}};
+  const KeeperPlacement placed = place_keepers(ranges_of(3), {"a", "b", "c"}, {}, 2, ports);
+  for (const std::vector<std::string>& of : placed.hosts) {
+    EXPECT_NE(of[0], "a");
+    EXPECT_NE(of[1], "a");
+    EXPECT_NE(of[0], of[1]);
+  }
+}
+
 TEST(KeeperPlacement, WhoIsThereStays) {
   std::vector<RangeHosts> ranges = ranges_of(2);
   ranges[0].hosts = {"b"};

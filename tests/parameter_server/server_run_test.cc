@@ -149,6 +149,9 @@ TEST(ServerRun, TheProcessWithTheDeciderHearsWhatWasMeasured) {
   EXPECT_EQ(played.take_texts(), Texts{"2 measured"});
   EXPECT_EQ(played.run.processes()[4].iterations, 1);
   EXPECT_EQ(played.run.processes()[4].process.host, "a host");
+  EXPECT_EQ(played.run.placement(),
+            "both copies of 2 of 2 ranges are on one host, because no other one had a server, and "
+            "host a host carries the most: 100 % of what all hosts send or receive");
   ASSERT_TRUE(played.say(kDecider, ModeReport{}).ok());
   EXPECT_EQ(played.run.changes(), 1);
 }
