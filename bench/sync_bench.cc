@@ -86,13 +86,16 @@ double mean_of(const std::vector<double>& values) {
 struct Cell {
   std::vector<double> seconds;    // per seed; the limit where the target was not reached
   std::vector<double> gradients;  // per seed; those until the limit where it was not reached
-  double age = 0, rate = 0, changes = 0, dropped = 0;
+  double age = 0, rate = 0, changes = 0, dropped = 0, kappa = 0;
   int missed = 0, rising = 0;  // seeds that missed the target; in which the loss rose
 };
 
+// The look-ahead, with a kappa that it learns from the losses of the trial.
+constexpr std::string_view kLearnsKappa = "kappa-learned";
+
 // These are modes here, too.
 bool is_chooser(const std::string& mode) {
-  return mode == "look-ahead" || mode == "heuristic" || mode == "learned";
+  return mode == "look-ahead" || mode == "heuristic" || mode == "learned" || mode == kLearnsKappa;
 }
 
 // Ends the program: the sentence says why.
@@ -145,8 +148,9 @@ TrialSetting setting_of(const Asked& asked, const SyncScenario& scenario, const 
   setting.kappa = asked.kappa;
   setting.rate = asked.rate;
   setting.clip = asked.clip;
-  if (mode == "look-ahead") {
+  if (mode == "look-ahead" || mode == kLearnsKappa) {
     setting.policy = SyncPolicy::LookAhead;
+    setting.learns_kappa = mode == kLearnsKappa;
   } else if (mode == "heuristic") {
     setting.policy = SyncPolicy::Published;
   } else if (mode == "learned") {
@@ -178,6 +182,7 @@ Cell measure(const Asked& asked, const SyncScenario& scenario, const std::string
     cell.gradients.push_back(of.gradients);
     cell.age += of.measure.mean_age / asked.seeds;
     cell.rate += of.measure.gradients_per_second / asked.seeds;
+    cell.kappa += of.kappa / asked.seeds;
     cell.changes += static_cast<double>(of.changes) / asked.seeds;
     cell.dropped += of.measure.dropped_fraction / asked.seeds;
   }
@@ -253,6 +258,15 @@ void print_rising(const std::vector<std::string>& modes, const std::vector<Cell>
   }
 }
 
+// A line that says what was learned.
+void print_kappa(const std::vector<std::string>& modes, const std::vector<Cell>& cells) {
+  for (size_t i = 0; i < cells.size(); ++i) {
+    if (modes[i] != kLearnsKappa) continue;
+    std::printf("kappa is %.2f at the end of the trials of %s, on average\n", cells[i].kappa,
+                modes[i].c_str());
+  }
+}
+
 void print_row(const std::string& name, const std::vector<std::string>& modes,
                const std::vector<Cell>& cells) {
   const std::vector<double>* best = best_of(modes, cells);
@@ -268,6 +282,7 @@ void print_row(const std::string& name, const std::vector<std::string>& modes,
                 cell.age, cell.rate, 100 * cell.dropped, cell.changes, cell.rising, cell.missed);
   }
   print_rising(modes, cells);
+  print_kappa(modes, cells);
   std::fflush(stdout);
 }
 
@@ -286,6 +301,7 @@ void add_cells(nlohmann::ordered_json& tree, const std::string& name,
                     {"dropped_fraction", cell.dropped},
                     {"rising", cell.rising},
                     {"missed", cell.missed}});
+    if (modes[i] == kLearnsKappa) tree.back()["kappa"] = cell.kappa;
     const auto ratio = ratio_to(cell.gradients, synchronous);
     if (!ratio) continue;
     tree.back()["gradients_to_synchronous"] = ratio->value;
@@ -362,7 +378,7 @@ int run(const Asked& asked) {
   if (modes.empty()) {
     modes = fixed_modes();
     modes.insert(modes.end(), usual_baselines().begin(), usual_baselines().end());
-    modes.insert(modes.end(), {"heuristic", "look-ahead", "learned"});
+    modes.insert(modes.end(), {"heuristic", "look-ahead", std::string(kLearnsKappa), "learned"});
   }
   nlohmann::ordered_json tree = nlohmann::ordered_json::array();
   for (const SyncScenario& scenario : asked.scenarios) {
@@ -420,9 +436,10 @@ int main(int count, char** words) {
       ->check(tenuto::scenario_name_fault);
   app.add_option(
          "--mode", asked.modes,
-         "only these modes, for 8 replicas, and baselines, look-ahead, heuristic, learned (all)")
+         "only these modes, for 8 replicas, and baselines, look-ahead, kappa-learned, heuristic, "
+         "learned (all)")
       ->delimiter(';');
-  app.add_option("--kappa", asked.kappa, "of the choosers (0.3)");
+  app.add_option("--kappa", asked.kappa, "of the choosers (0.3)")->check(CLI::NonNegativeNumber);
   app.add_option("--optimizer", asked.optimizer, "sgd, momentum, nesterov or adamw (sgd)")
       ->check([](const std::string& name) {
         return tenuto::find_trial_optimizer(name)

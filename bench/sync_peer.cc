@@ -224,6 +224,7 @@ class SyncPeer {
     host.choice.compute = trainer_.scenario().base.compute;
     host.choice.micros = settings_.batch;
     host.choice.kappa = settings_.kappa;
+    host.choice.learns_kappa = settings_.learns_kappa;
     host.choice.seed = settings_.seed;
     if (settings_.chooses) host.chooser = look_ahead_chooser();
     host.trainer = &trainer_;
@@ -268,8 +269,9 @@ std::string to_text(const SyncPeerSettings& settings) {
   return cat(process.number.value, " ", static_cast<int>(process.kind), " ", process.replica.value,
              " ", to_line(std::as_bytes(std::span(scenario))), " ", settings.mode, " ",
              settings.chooses ? 1 : 0, " ", settings.seed, " ", settings.batch, " ",
-             settings.optimizer, " ", settings.rate, " ", settings.kappa, " ", settings.ranges, " ",
-             settings.folder, " ", settings.token);
+             settings.optimizer, " ", settings.rate, " ", settings.kappa, " ",
+             settings.learns_kappa ? 1 : 0, " ", settings.ranges, " ", settings.folder, " ",
+             settings.token);
 }
 
 SyncPeerSettings sync_peer_settings_from_text(const std::string& line) {
@@ -279,7 +281,8 @@ SyncPeerSettings sync_peer_settings_from_text(const std::string& line) {
   std::string scenario;
   words >> settings.process.number.value >> kind >> settings.process.replica.value >> scenario >>
       settings.mode >> settings.chooses >> settings.seed >> settings.batch >> settings.optimizer >>
-      settings.rate >> settings.kappa >> settings.ranges >> settings.folder >> settings.token;
+      settings.rate >> settings.kappa >> settings.learns_kappa >> settings.ranges >>
+      settings.folder >> settings.token;
   if (!words) die(cat("expected settings, found '", line, "'"));
   const std::vector<std::byte> bytes = from_line(scenario);
   const std::string_view text(reinterpret_cast<const char*>(bytes.data()), bytes.size());

@@ -28,7 +28,8 @@ struct SyncPeerSettings {
   int64_t batch = 16;     // micro-batches of an iteration, of one sample each
   std::string optimizer;  // its name
   double rate = 0, kappa = 0.3;
-  int32_t ranges = 2;  // into which the parameters are cut
+  bool learns_kappa = false;  // `kappa` is where it begins
+  int32_t ranges = 2;         // into which the parameters are cut
   std::string folder;  // for process-N.log, and for state-PEER and parameters-PEER at the end
   std::string token;   // that the processes of a run show each other
 };

@@ -93,6 +93,7 @@ class SyncRun {
     told_.optimizer = to_text(trial.scenario.optimizer);
     told_.rate = trial.rate.value_or(usual_rate(trial.scenario.optimizer));
     told_.kappa = trial.kappa;
+    told_.learns_kappa = trial.learns_kappa;
     told_.ranges = setting.servers;
     told_.folder = folder_.path().string();
     told_.token = new_token();

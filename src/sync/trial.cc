@@ -9,7 +9,9 @@
 #include "sync/chooser.h"
 #include "sync/formed.h"
 #include "sync/gradient_code.h"
+#include "sync/kappa_estimate.h"
 #include "sync/loss_watch.h"
+#include "sync/progress.h"
 #include "sync/trial_model.h"
 #include "sync/trial_step.h"
 
@@ -134,6 +136,9 @@ class Trial {
         method_(make_method(method_of(setting), model_)),
         chooser_(chooser_of(setting)),
         watch_(setting.scenario.replicas) {
+    if (setting.learns_kappa && setting.policy == SyncPolicy::LookAhead) {
+      estimate_.emplace(setting.kappa, setting.scenario.replicas);
+    }
     if (local_steps_of(setting) == 1) return;
     local_.assign(samples_.size(), TrialStep(step_of_gradients(setting), parameters_.size()));
   }
@@ -162,6 +167,7 @@ class Trial {
     }
     result_.measure = simulator.measure();
     result_.gradients = share_of(applied_mass_, {setting_.batch});
+    result_.kappa = kappa();
     return result_;
   }
 
@@ -227,11 +233,27 @@ class Trial {
     step_.take(parameters_, sum, used.mass, full);
     applied_mass_ += used.mass;
     if (used.mass == full) full_mass_ += used.mass;
+    if (estimate_) learn_from(update);
     const auto mass = static_cast<double>(used.mass.micros);
     const auto count = std::ssize(update.members);
     noise_.add(single / static_cast<double>(count), squared_norm(sum) / (mass * mass),
                mass / static_cast<double>(count), count);
   }
+
+  // Tells the estimate of kappa how old the gradients of an update were.
+  void learn_from(const Update& update) {
+    const Mass mass = mass_of(update);
+    double ages = 0;  // mass x age, in samples
+    for (const Offer& member : update.members) {
+      ages += ages_.age_of(member, mass) * static_cast<double>(member.mass.micros);
+    }
+    ages_.add(mass);
+    const double age = ages / static_cast<double>(mass.micros);
+    estimate_->add_applied(share_of(mass, {setting_.batch}),
+                           age / static_cast<double>(setting_.batch));
+  }
+
+  double kappa() const { return estimate_ ? estimate_->kappa() : setting_.kappa; }
 
   // Makes the evaluations that are due before `next`, the moment of the next event: with the
   // parameters of their own moment, which that event may change.
@@ -251,6 +273,7 @@ class Trial {
       if (own.heard || simulator.now() < own.since + own.time.compute + own.time.transfer) continue;
       samples_[i].add(own.time, own.share);
       if (watch_.add(own.share, own.loss)) ++result_.rises;
+      if (estimate_) estimate_->add_loss(own.share, own.loss);
       own.heard = ended = true;
     }
     if (is_due(simulator.now(), ended)) decide(simulator);
@@ -325,7 +348,7 @@ class Trial {
     input.samples = samples;
     input.apply = setting_.scenario.apply;
     input.micros = setting_.batch;
-    input.kappa = setting_.kappa * watch_.caution();
+    input.kappa = kappa() * watch_.caution();
     input.current = current;
     input.seed = setting_.seed;
     // A micro-batch is one sample here, and so is the unit of the noise.
@@ -348,6 +371,8 @@ class Trial {
   NoiseScale noise_;
   std::unique_ptr<Chooser> chooser_;  // of LookAhead, Published, Learned
   LossWatch watch_;
+  std::optional<KappaEstimate> estimate_;  // none: kappa stays as it is
+  AppliedMass ages_{Version{}};            // with estimate_: of all updates
   Duration next_evaluation_{}, next_decision_ = kDecisionEvery;
   Duration decided_at_{};  // the last decision, and what was applied until then
   Mass decided_mass_;

@@ -47,6 +47,7 @@ struct TrialSetting {
   Duration evaluation = from_milliseconds(250);  // between two of them
   Duration limit = from_milliseconds(90'000);    // the trial ends without reaching the target
   double kappa = 0.3;                            // of all choosers; more while the loss rises
+  bool learns_kappa = false;                     // `kappa` is where it begins (LookAhead)
   std::optional<ChooserModel> chooser;           // Learned
   bool grace = true;  // LookAhead: it may choose modes with a window of grace
   // Switched: gradients that the run is expected to take, and the part of them, from 0 to 1, that
@@ -62,6 +63,7 @@ struct TrialResult {
   double accuracy = 0;              // at the last evaluation
   int64_t changes = 0;              // of the mode
   int64_t rises = 0;                // of the loss: the rate is too high (sync/loss_watch.h)
+  double kappa = 0;                 // at the end: as it was given, or learned
   SyncMeasure measure;
 };
 

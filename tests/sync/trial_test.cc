@@ -7,6 +7,7 @@
 
 #include "base/random.h"
 #include "base/text.h"
+#include "sync/kappa_estimate.h"
 #include "sync/trial_model.h"
 #include "sync/trial_step.h"
 
@@ -67,6 +68,22 @@ TEST(Trial, ReachesTheTarget) {
   EXPECT_GE(chosen.accuracy, 0.94);
   EXPECT_GT(chosen.changes, 0);
   EXPECT_LT(chosen.gradients, 1.5 * synchronous.gradients);
+}
+
+// The mode changes on the way, so the losses say something of what age costs.
+TEST(Trial, KappaIsLearnedOnTheWay) {
+  TrialSetting setting;
+  setting.scenario = *find_sync_scenario("slow-link");
+  setting.policy = SyncPolicy::LookAhead;
+  EXPECT_EQ(run_trial(setting).value().kappa, setting.kappa);
+  setting.learns_kappa = true;
+  const auto learned = run_trial(setting);
+  ASSERT_TRUE(learned.ok()) << learned.error().message;
+  EXPECT_GT(learned.value().changes, 0);
+  EXPECT_NE(learned.value().kappa, setting.kappa);
+  EXPECT_GE(learned.value().kappa, 0);
+  EXPECT_LE(learned.value().kappa, KappaEstimate(setting.kappa, 8).most() + 1e-9);
+  EXPECT_TRUE(learned.value().reached.has_value()) << learned.value().accuracy;
 }
 
 // All have computed after some 110 ms, and the first update is applied 50 ms later. An evaluation
