@@ -174,6 +174,9 @@ struct CommittedReport {
   SyncMode mode;      // that is in force now
   // The newest epoch of which every keeper has its range, as the decider knows; 0 = none yet.
   int64_t filled = 0;
+  // What the choice of the mode has learned that age costs (sync/kappa_estimate.h); none = it
+  // learns nothing.
+  std::optional<double> kappa = {};
 };
 // A file that a process has written.
 struct SavedFile {

@@ -248,7 +248,7 @@ void members(Form& form, T& report) {
 template <class Form, Is<CommittedReport> T>
 void members(Form& form, T& report) {
   form(report.version, report.applied, report.dropped, report.age, report.works, report.mode,
-       report.filled);
+       report.filled, report.kappa);
 }
 
 template <class Form, Is<ValidatedReport> T>

@@ -52,7 +52,11 @@ ModeChoice::ModeChoice(const ModeChoiceSettings& settings, std::unique_ptr<Choos
       chooser_(std::move(chooser)),
       samples_(static_cast<size_t>(settings.replicas)),
       relays_(settings.replicas),
-      watch_(settings.replicas) {}
+      watch_(settings.replicas) {
+  if (settings.learns_kappa && chooser_ != nullptr) {
+    kappa_.emplace(settings.kappa, settings.replicas);
+  }
+}
 
 Status ModeChoice::add(const MeasuredIteration& iteration) {
   const int32_t replica = iteration.replica.value;
@@ -71,7 +75,22 @@ Status ModeChoice::add(const MeasuredIteration& iteration) {
   relays_.add(iteration.replica, {time, iteration.receive, iteration.processor.pressure});
   // The host hears of the same iterations, and tells of rises.
   if (iteration.loss) (void)watch_.add(iteration.share, *iteration.loss);
+  if (iteration.loss && kappa_) kappa_->add_loss(iteration.share, *iteration.loss);
   return ok();
+}
+
+// The first report has what was applied before this choice began.
+void ModeChoice::add(const CommittedReport& report) {
+  if (!kappa_) return;
+  const Mass before = applied_.value_or(report.applied);
+  applied_ = report.applied;
+  if (report.works > 0) age_ = report.age;
+  const double gradients = share_of(report.applied - before, {settings_.micros});
+  if (age_ && gradients > 0) kappa_->add_applied(gradients, *age_);
+}
+
+std::optional<double> ModeChoice::learned_kappa() const {
+  return kappa_ ? std::optional(kappa_->kappa()) : std::nullopt;
 }
 
 Status ModeChoice::want(const std::optional<SyncMode>& mode) {
@@ -134,12 +153,15 @@ Result<SyncChoice> ModeChoice::choose(const SyncMode& current, Duration now) {
   input.samples = samples(now);
   input.apply = settings_.apply;
   input.micros = settings_.micros;
-  input.kappa = settings_.kappa * watch_.caution();
+  input.kappa = learned_kappa().value_or(settings_.kappa) * watch_.caution();
   // A wish for local steps has been withdrawn.
   input.current = without_local_steps(current);
   input.seed = settings_.seed;
   input.relays = relay_limits();
   auto choice = chooser_->choose(input);
+  if (choice.ok() && !choice.value().alternatives.empty()) {
+    choice.value().reason += cat("; kappa ", fixed(input.kappa, 2));
+  }
   if (choice.ok() && current.local_steps > 1) {
     choice.value().reason += " (local steps end: no chooser knows what they are worth)";
   }

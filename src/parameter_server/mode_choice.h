@@ -12,6 +12,9 @@
 // A ring that is made here has no member whose host is overloaded, and no member that passes on the
 // gradients of more children than its port takes (sync/relay.h). If no ring of the wanted size is
 // so, it is made without these limits, and the reason says what is against it.
+//
+// A choice that learns what age costs (ModeChoiceSettings::learns_kappa) hears of what is committed
+// as well. What it has learned lives and ends with this process, as what it knows of times does.
 #pragma once
 
 #include <cstdint>
@@ -22,6 +25,7 @@
 #include "base/result.h"
 #include "parameter_server/host_message.h"
 #include "sync/chooser.h"
+#include "sync/kappa_estimate.h"
 #include "sync/loss_watch.h"
 #include "sync/progress.h"
 #include "sync/relay.h"
@@ -36,7 +40,8 @@ struct ModeChoiceSettings {
   int64_t micros = 1;          // of a replica's iteration
   double kappa = kPlainKappa;  // what age costs; more while the loss rises (sync/loss_watch.h)
   uint64_t seed = 0;
-  bool asks = false;  // before the chooser leaves the synchronous mode
+  bool asks = false;          // before the chooser leaves the synchronous mode
+  bool learns_kappa = false;  // `kappa` is where it begins; only with a chooser
   // In a ring (DeciderStart). Otherwise children cost their parents nothing, and it does not matter
   // how many there are.
   bool children_send_to_parents = false;
@@ -57,6 +62,11 @@ class ModeChoice {
   // Errors: Invalid/Call  a replica that the run does not have; a time below 0; a share that is not
   //         above 0
   Status add(const MeasuredIteration& iteration);
+
+  // The decider has committed more.
+  void add(const CommittedReport& report);
+  // What it has learned that age costs; none = it learns nothing.
+  std::optional<double> learned_kappa() const;
 
   // An update lasts so long, as it was measured last.
   void set_apply(Duration apply) { settings_.apply = apply; }
@@ -95,6 +105,9 @@ class ModeChoice {
   std::vector<TimeSamples> samples_;  // of each replica
   RelayWatch relays_;
   LossWatch watch_;
+  std::optional<KappaEstimate> kappa_;  // none: it learns nothing
+  std::optional<Mass> applied_;         // in committed updates; none: nothing was reported yet
+  std::optional<double> age_;           // of the gradients that were committed last
   std::optional<SyncMode> wanted_;
   std::optional<Duration> begun_;   // the first call of next()
   Duration next_{};                 // choice

@@ -194,7 +194,9 @@ class HostLoop {
     if (leaving_ && net_.unsent() == Bytes{}) {
       if (const Status fault = end_leaving(net_.emptied()); !fault.ok()) return fault;
     }
-    if (const auto committed = process_.take_committed()) {
+    if (auto committed = process_.take_committed()) {
+      choice_.add(*committed);
+      committed->kappa = choice_.learned_kappa();
       if (const Status fault = link_.report(*committed); !fault.ok()) return fault;
     }
     return write_states(false);

@@ -91,6 +91,7 @@ void ServedCoordinator::take_news() {
     steps_.set_mode(to_text(run_->committed().mode));
     if (share_) share_->lease().set_mode(run_->committed().mode);
     steps_.add(run_->committed(), monotonic_clock().now());
+    for (const std::string& sentence : steps_.take_kappas()) say("kappa", sentence);
   }
   for (const servers::ValidatedReport& report : run_->take_validated()) steps_.add(report);
   for (const servers::ModeReport& report : run_->take_modes()) {

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <utility>
 
+#include "sync/kappa_estimate.h"
 #include "world/parameters.h"
 
 namespace tenuto {
@@ -14,7 +15,8 @@ ServedSteps::ServedSteps(const Job& job, Mass first_mass)
       applied_(first_mass),
       measured_(first_mass.micros),
       used_(first_mass.micros),
-      watch_(job.parallel.pipelines) {}
+      watch_(job.parallel.pipelines),
+      kappa_(job.sync.kappa) {}
 
 int64_t ServedSteps::done() const {
   return std::min(job_.steps, applied_.micros / job_.full_mass());
@@ -57,6 +59,10 @@ void ServedSteps::add(const servers::CommittedReport& report, Duration now) {
   ages_ += report.age * static_cast<double>(report.works);
   works_ += report.works;
   if (report.works > 0) age_ = report.age;
+  if (report.kappa && has_kappa_changed(kappa_, *report.kappa)) {
+    kappas_.push_back(kappa_sentence(kappa_, *report.kappa));
+    kappa_ = *report.kappa;
+  }
   const int64_t count = done() - before;
   if (count <= 0) return;
   for (int64_t i = 0; i < count; ++i) {

@@ -76,6 +76,9 @@ class ServedSteps {
   std::vector<ServedStep> take(Duration now);
   // The rises of the loss since the last call (sync/loss_watch.h), each as a sentence.
   std::vector<std::string> take_rises() { return std::exchange(rises_, {}); }
+  // The changes of what age is thought to cost since the last call (has_kappa_changed of
+  // sync/kappa_estimate.h), each as a sentence.
+  std::vector<std::string> take_kappas() { return std::exchange(kappas_, {}); }
   // A step that is done waits for a validation, and may do so at this moment.
   bool waits_for_validation(Duration now) const;
 
@@ -131,6 +134,8 @@ class ServedSteps {
   double age_ = 0;
   LossWatch watch_;
   std::vector<std::string> rises_;
+  double kappa_;  // that was told last; at first the job's
+  std::vector<std::string> kappas_;
 };
 
 }  // namespace tenuto

@@ -114,6 +114,7 @@ servers::ModeChoiceSettings mode_choice_of(const Job& job) {
   choice.replicas = job.parallel.pipelines;
   choice.micros = job.parallel.micros;
   choice.kappa = job.sync.kappa;
+  choice.learns_kappa = job.sync.learn_kappa;
   choice.seed = static_cast<uint64_t>(job.seed);
   choice.asks = !job.sync.ledger.empty();
   choice.children_send_to_parents = !job.has_servers();

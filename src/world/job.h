@@ -127,6 +127,7 @@ struct SyncSettings {
   std::string chooser_file;                 // learned: what it has learned; empty = nothing
   std::string chooser_content;              // of that file; taken from it when the job is loaded
   double kappa = 2;                         // what age costs (docs/sync-modes.md)
+  bool learn_kappa = false;                 // auto: from the losses; kappa is the first estimate
   std::string ledger;                       // servers: file of the host's jobs; empty = none
 };
 

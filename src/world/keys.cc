@@ -293,6 +293,9 @@ std::vector<Key> sync_keys() {
           "mode = \"auto\": what the age of gradients costs; about 2 with AdamW, 0.6 for SGD with "
           "momentum, 0.3 for plain SGD",
           Range{.low = 0, .high = 100}),
+      key("sync.learn_kappa", slot<&Job::sync, &SyncSettings::learn_kappa>,
+          "mode = \"auto\": what age costs is learned from the losses of the run, beginning with "
+          "sync.kappa; false: it is sync.kappa all the time"),
       key("sync.ledger", slot<&Job::sync, &SyncSettings::ledger>,
           "servers: a file that all jobs of a host name: a job then asks the others before mode = "
           "\"auto\" takes more of the host than the synchronous mode does; empty = it asks nobody"),

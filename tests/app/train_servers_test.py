@@ -269,7 +269,8 @@ class Modes(Served):
     @another_case
     def test_auto(self):
         self.need_torch()
-        run = self.train("--sync.mode=auto", "--job.steps=200", "--optimizer.schedule=constant")
+        run = self.train("--sync.mode=auto", "--job.steps=200", "--optimizer.schedule=constant",
+                         "--sync.learn_kappa=true")
         self.assert_steps(run, 200)
         self.assert_learned(run)
         # Whether the mode changes depends on the host. If it does, the event says from what.
@@ -280,6 +281,7 @@ class Modes(Served):
             self.assertTrue(1 <= len(progress) <= 8, event)
             self.assertEqual(progress, sorted(progress, reverse=True))
             self.assertIn(event["alternatives"][0]["mode"], event["reason"])
+            self.assertRegex(event["reason"], r"; kappa \d+\.\d\d")
 
     def test_a_person_changes_the_mode(self):
         run = self.start_endless()

@@ -51,7 +51,7 @@ Tally tally() { return {41, {160}, 0x8000'0000'0000'0001}; }
 
 Balance balance() { return {{41}, tally(), {172}, {3}, {8}, {1}}; }
 
-CommittedReport committed() { return {{41}, {160}, {3}, 1.25, 17, grace(), 5}; }
+CommittedReport committed() { return {{41}, {160}, {3}, 1.25, 17, grace(), 5, 0.75}; }
 
 SavedReport saved() {
   return {{{0}, 16, 32}, {41}, {160},    {{"stage-0-range-16-32.state", 4096, "abc"}, {}},
@@ -211,6 +211,7 @@ TEST(HostMessage, NothingIsLeftOutOfWhatIsCommittedSavedAndValidated) {
   EXPECT_EQ(commit.works, committed().works);
   EXPECT_EQ(commit.mode, committed().mode);
   EXPECT_EQ(commit.filled, 5);
+  EXPECT_EQ(commit.kappa, committed().kappa);
   const auto again = decode_report(encode_report(saved()));
   ASSERT_TRUE(again.ok());
   const auto& state = std::get<SavedReport>(again.value());

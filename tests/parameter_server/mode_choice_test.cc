@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "base/text.h"
+#include "sync/kappa_estimate.h"
 
 namespace tenuto::servers {
 namespace {
@@ -138,6 +139,42 @@ TEST(ModeChoice, AgeCostsTwiceAsMuchWhileTheLossRises) {
   EXPECT_EQ(kappa_at(2), 1);
   add_losses(4, 0.5);
   EXPECT_EQ(kappa_at(3), 0.5);
+}
+
+// It hears what the estimate has to hear, and tells the chooser what that has learned.
+TEST(ModeChoice, WhatAgeCostsIsLearned) {
+  ModeChoiceSettings settings = four_replicas();
+  for (const bool learns : {false, true}) {
+    settings.learns_kappa = learns;
+    ScriptedChooser::Script script;
+    ModeChoice choice(settings, std::make_unique<ScriptedChooser>(script));
+    KappaEstimate expected(settings.kappa, settings.replicas);
+    CommittedReport report;
+    report.applied = {4000};  // before this choice began
+    choice.add(report);
+    report.works = 1;
+    double loss = 10;
+    for (int i = 0; i < 160; ++i) {
+      report.age = i / 40 % 2 == 0 ? 1.5 : 3;
+      MeasuredIteration one = iteration_of(i % 4, 20);
+      // The loss falls three times as fast with young gradients.
+      loss -= report.age < 2 ? 0.03 : 0.01;
+      one.loss = loss;
+      ASSERT_TRUE(choice.add(one).ok());
+      expected.add_loss(1, loss);
+      report.applied += Mass{settings.micros};
+      choice.add(report);
+      expected.add_applied(1, report.age);
+    }
+    EXPECT_EQ(next_of(choice, mode_of("x:2"), at(0)), "");
+    EXPECT_EQ(next_of(choice, mode_of("x:2"), at(1)), "synchronous");
+    ASSERT_EQ(script.asked.size(), 1u);
+    EXPECT_NE(expected.kappa(), settings.kappa);
+    EXPECT_EQ(script.asked[0].kappa, learns ? expected.kappa() : settings.kappa);
+    EXPECT_EQ(choice.learned_kappa(),
+              learns ? std::optional(expected.kappa()) : std::optional<double>());
+  }
+  EXPECT_FALSE(ModeChoice(settings, nullptr).learned_kappa().has_value()) << "nobody needs it";
 }
 
 TEST(ModeChoice, TheTimeOfAnUpdateIsTheOneThatWasMeasured) {
@@ -393,6 +430,14 @@ TEST(ModeChoiceGate, TheGainIsThatOfTheScores) {
   ASSERT_TRUE(question.has_value());
   EXPECT_EQ(to_text(question->mode), "x:2");
   EXPECT_DOUBLE_EQ(question->gain, 0.5);
+}
+
+TEST(ModeChoice, TheReasonNamesTheKappaOfTheScores) {
+  ModeChoice choice(four_replicas(), std::make_unique<ScoringChooser>());
+  EXPECT_EQ(next_of(choice, {}, at(0)), "");
+  const auto next = choice.next({}, at(1));
+  ASSERT_TRUE(next.ok() && next.value().has_value());
+  EXPECT_EQ(next.value()->reason, "it is faster; kappa 0.50");
 }
 
 TEST(ModeChoiceGate, AnOpenGateLetsTheModeThatWasAskedForPassAtOnce) {

@@ -217,6 +217,25 @@ TEST_F(ServedStepsTest, ALossThatRisesIsToldOnce) {
   EXPECT_TRUE(steps.take_rises().empty());
 }
 
+// The job's kappa is 2.
+TEST_F(ServedStepsTest, AKappaThatHasChangedIsToldOnce) {
+  CommittedReport report = committed(1, 1);
+  steps.add(report, ms(110));
+  report.kappa = 2.3;
+  steps.add(report, ms(120));
+  EXPECT_TRUE(steps.take_kappas().empty());
+  report.kappa = 1.5;
+  steps.add(report, ms(130));
+  steps.add(report, ms(140));
+  EXPECT_EQ(steps.take_kappas(),
+            std::vector<std::string>{
+                "the age of gradients costs less than was thought: kappa is 1.50, and was 2.00"});
+  EXPECT_TRUE(steps.take_kappas().empty());
+  report.kappa = 1.7;
+  steps.add(report, ms(150));
+  EXPECT_TRUE(steps.take_kappas().empty()) << "it is compared with what was told last";
+}
+
 // A run that goes on begins with the mass of its checkpoint, which may be above that of its step.
 TEST_F(ServedStepsTest, ARunThatGoesOnCountsFromItsCheckpoint) {
   ServedSteps later(job, Mass{19});

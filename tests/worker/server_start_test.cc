@@ -296,6 +296,16 @@ TEST_F(ServerStartTest, WhereAgeCostsMuchAChooserBeginsSynchronous) {
   EXPECT_EQ(to_text(first_mode_of(job).value()), "asynchronous");
 }
 
+TEST_F(ServerStartTest, WhatAgeCostsIsLearnedIfTheJobSaysSo) {
+  Job job = served_job();
+  job.sync.kappa = 0.75;
+  EXPECT_EQ(mode_choice_of(job).kappa, 0.75);
+  EXPECT_FALSE(mode_choice_of(job).learns_kappa);
+  job.sync.learn_kappa = true;
+  EXPECT_EQ(mode_choice_of(job).kappa, 0.75);
+  EXPECT_TRUE(mode_choice_of(job).learns_kappa);
+}
+
 TEST_F(ServerStartTest, AJobThatSharesItsHostBeginsSynchronous) {
   Job job = served_job();
   EXPECT_FALSE(mode_choice_of(job).asks);
