@@ -34,17 +34,24 @@ class Chaos {
         if (!survives || p == spared) free_from_[at(p, s)] = kNever;
       }
     }
-    add(survives, 3, &Chaos::end_worker);
-    add(true, 1, &Chaos::pause_worker);
-    add(true, 1, &Chaos::cut_off_worker);
-    add(true, 1, &Chaos::skew_clock);
-    add(true, 2, &Chaos::slow_worker);
-    add(stages_ > 1, 2, &Chaos::slow_link);
-    add(stages_ > 1, 1, &Chaos::break_connection);
-    add(job.coordinator.store != "memory", 1, &Chaos::kill_coordinator);
+    // Replicas that do not make steps together rehearse no faults of steps (world/sync_fit.h).
+    const bool steps = !job.is_served();
+    add(steps && survives, 3, &Chaos::end_worker);
+    add(steps, 1, &Chaos::pause_worker);
+    add(steps, 1, &Chaos::cut_off_worker);
+    add(steps, 1, &Chaos::skew_clock);
+    add(steps, 2, &Chaos::slow_worker);
+    add(steps && stages_ > 1, 2, &Chaos::slow_link);
+    add(steps && stages_ > 1, 1, &Chaos::break_connection);
+    add(steps && job.coordinator.store != "memory", 1, &Chaos::kill_coordinator);
+    // The last ones, so that a seed without hogs draws what it has always drawn.
+    const bool hogs = chaos.hogs && job.device.kind != "paced";
+    add(hogs, 1, &Chaos::take_processors);
+    add(hogs, 1, &Chaos::take_bandwidth);
   }
 
   std::vector<Fault> draw(int64_t first) {
+    if (kinds_.empty()) return {};
     for (int64_t step = first; step < end_; step += 1 + random_.below(2 * every_ - 1)) {
       (this->*kinds_[static_cast<size_t>(below(static_cast<int32_t>(kinds_.size())))])(step);
     }
@@ -144,6 +151,24 @@ class Chaos {
       broken.from = seats_.worker(pipeline % width(stage), stage).value;
       broken.to = seats_.worker(pipeline % width(stage + 1), stage + 1).value;
     }
+  }
+
+  // A hog beside a worker, half of the time for some steps, and otherwise for some time.
+  Fault& hog(const char* kind, int64_t step) {
+    Fault& takes = fault(kind, step);
+    takes.worker = worker();
+    if (below(2) == 0) {
+      takes.until_step = some_steps_after(step);
+    } else {
+      takes.for_ms = some_time();
+    }
+    return takes;
+  }
+
+  void take_processors(int64_t step) { hog("cpu-hog", step).threads = 1 + below(4); }
+
+  void take_bandwidth(int64_t step) {
+    hog("bandwidth-hog", step).megabytes_per_second = 1 + below(100);
   }
 
   void kill_coordinator(int64_t step) { fault("kill-coordinator", step); }

@@ -58,6 +58,7 @@ struct Fault {
   double skew_ms = 0;               // clock-skew: how far the clock is ahead; < 0 = behind
   int64_t seed = 0;                 // chaos: of the random numbers
   int64_t every = 10;               // chaos: steps from one fault to the next, on average
+  bool hogs = false;                // chaos: draws hogs as well, where there can be any
   auto operator<=>(const Fault&) const = default;
 };
 

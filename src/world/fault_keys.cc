@@ -65,6 +65,8 @@ const std::vector<Key>& fault_keys() {
           "chaos: the seed from which the faults are drawn (0)", whole(0, 9e15)),
       key("fault.every", fault_slot<&Fault::every>,
           "chaos: average number of steps from one fault to the next (10)", whole(1, kManySteps)),
+      key("fault.hogs", fault_slot<&Fault::hogs>,
+          "chaos: draws hogs as well, unless devices are paced (false)"),
   };
   return kKeys;
 }

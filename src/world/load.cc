@@ -61,7 +61,7 @@ std::vector<std::string_view> kinds_with(std::string_view word) {
   if (word == "until_step") {
     return {"slow-link", "slow-worker", "clock-skew", "cpu-hog", "bandwidth-hog", "chaos"};
   }
-  if (word == "seed" || word == "every") return {"chaos"};
+  if (word == "seed" || word == "every" || word == "hogs") return {"chaos"};
   if (word == "at_step") {
     return {"slow-link",     "broken-connection",
             "slow-worker",   "dead-worker",

@@ -95,11 +95,13 @@ Found misfit_of_training(const Job& job) {
                       " those make it that keep the parameters: take \"barrier\"")};
   }
   for (size_t i = 0; i < job.faults.size(); ++i) {
-    if (is_hog(job.faults[i])) continue;
+    // Chaos is replaced by what it draws, which are hogs alone.
+    const Fault& fault = job.faults[i];
+    if (is_hog(fault) || (fault.kind == "chaos" && fault.hogs)) continue;
     return Misfit{cat("fault[", i, "]"),
                   cat("is a fault that a step rehearses, and ", beside(job),
                       " replicas do not make steps together: leave all [[fault]] tables but those "
-                      "of hogs out, and inject other faults into the live run (tenuto inject)")};
+                      "of hogs (and of chaos with hogs = true) out, and inject other faults into the live run (tenuto inject)")};
   }
   return {};
 }

@@ -74,6 +74,41 @@ TEST(Chaos, LeavesAHolderOfEveryStage) {
   }
 }
 
+TEST(Chaos, DrawsHogsWhereItMay) {
+  const auto is_bad = [](const Fault& fault) {
+    const bool has_one_end = (fault.for_ms > 0) != (fault.until_step > fault.at_step);
+    const bool takes = fault.kind == "cpu-hog" ? fault.threads >= 1 && fault.threads <= 4
+                                               : fault.megabytes_per_second >= 1;
+    return !has_one_end || !takes || fault.worker.empty();
+  };
+  const Job job = job_of(2, 3);
+  std::map<std::string, int> kinds;
+  for (int64_t seed = 0; seed < 50; ++seed) {
+    Fault chaos = chaos_of(seed, 2);
+    const std::vector<Fault> without = draw_chaos(chaos, job);
+    EXPECT_TRUE(std::none_of(without.begin(), without.end(), is_hog)) << "it was not asked for";
+    chaos.hogs = true;
+    for (const Fault& fault : draw_chaos(chaos, job)) {
+      ++kinds[fault.kind];
+      EXPECT_FALSE(is_hog(fault) && is_bad(fault)) << describe(fault);
+    }
+    Job paced = job;
+    paced.device.kind = "paced";
+    EXPECT_EQ(draw_chaos(chaos, paced), without) << "paced devices take none";
+    // Replicas that do not make steps together have no other faults.
+    Job served = job;
+    served.sync.architecture = "servers";
+    const std::vector<Fault> hogs = draw_chaos(chaos, served);
+    EXPECT_FALSE(hogs.empty());
+    EXPECT_TRUE(std::all_of(hogs.begin(), hogs.end(), is_hog));
+    served.device.kind = "paced";
+    EXPECT_TRUE(draw_chaos(chaos, served).empty());
+  }
+  for (const char* kind : {"cpu-hog", "bandwidth-hog", "kill", "slow-link"}) {
+    EXPECT_GT(kinds[kind], 50) << kind;
+  }
+}
+
 TEST(Chaos, TheSeedDeterminesTheFaults) {
   const Job job = job_of(3, 3);
   EXPECT_EQ(draw_chaos(chaos_of(5, 6), job), draw_chaos(chaos_of(5, 6), job));

@@ -207,7 +207,7 @@ TEST(FaultTable, RefusesWithLineColumnAndNearestName) {
       refusal("[[fault]]\nkind = 'slow-link'\nlatency = 3\n"),
       "8:1: [[fault]] has no key latency; it has kind, link, from, to, latency_ms, "
       "megabytes_per_second, jitter_ms, at_step, until_step, file, worker, speed, at_op, for_ms, "
-      "threads, skew_ms, seed, every");
+      "threads, skew_ms, seed, every, hogs");
   EXPECT_EQ(refusal("[[fault]]\nkind = 'slow-link'\nlatency_sm = 3\n"),
             "8:1: [[fault]] has no key latency_sm, did you mean latency_ms?");
   EXPECT_EQ(refusal("[[fault]]\nkind = 'slow-link'\nlink = 1\nlatency_ms = 'x'\n"),

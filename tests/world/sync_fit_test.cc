@@ -253,6 +253,12 @@ TEST(JobWithServers, HogsAreReal) {
     const auto loaded = load_job(file.path(), {});
     EXPECT_TRUE(loaded.ok()) << loaded.error().message;
   }
+  const std::string chaos = cat(start, "'1'\n[[fault]]\nkind = 'chaos'\nevery = 5\n");
+  EXPECT_FALSE(load_job(File(chaos).path(), {}).ok());
+  const File hogs(chaos + "hogs = true\n");
+  const auto drawn = load_job(hogs.path(), {});
+  ASSERT_TRUE(drawn.ok()) << drawn.error().message;
+  EXPECT_GT(drawn.value().job.faults.size(), 2u);
   const File none(cat(start, "'4'\n"));
   EXPECT_FALSE(load_job(none.path(), {}).ok());
   const File mixed(cat(start, "'1'\n[[fault]]\nkind = 'kill'\nworker = '1'\n"));
