@@ -374,6 +374,16 @@ Status check(const SyncMode& mode, int32_t replicas) {
   return check_axes(mode);
 }
 
+std::vector<ReplicaId> ring_of(const SyncMode& mode) {
+  std::vector<ReplicaId> ring;
+  if (mode.kind != SyncKind::Ring) return ring;
+  for (size_t i = 0; i < mode.parents.size(); ++i) {
+    const ReplicaId replica{static_cast<int32_t>(i)};
+    if (mode.parents[i] == replica) ring.push_back(replica);
+  }
+  return ring;
+}
+
 std::string to_text(const SyncMode& mode) {
   const bool bounded = mode.kind == SyncKind::Asynchronous && mode.bound;
   std::string text(bounded ? "bounded" : kNames[static_cast<size_t>(mode.kind)]);

@@ -76,6 +76,9 @@ struct SyncMode {
 // True when the mode names everything that the update rule needs: groups, parents, shares, window.
 bool is_formed(const SyncMode& mode);
 
+// The replicas that are their own parents; none = the mode has no ring.
+std::vector<ReplicaId> ring_of(const SyncMode& mode);
+
 // Whether the mode can run with this many replicas.
 //
 // Errors: Invalid/Call  one replica in a mode that is not synchronous; a count outside of what the

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cmath>
 #include <string>
 #include <utility>
 
@@ -25,15 +26,24 @@ SyncMode without_local_steps(SyncMode mode) {
 
 bool is_synchronous(const SyncMode& mode) { return mode.kind == SyncKind::Synchronous; }
 
-// The part by which the progress grows, by the scores of the chooser; 0 = it has none for them.
-double gain_of(const SyncChoice& choice, const SyncMode& current) {
+// The part by which the progress grows from one mode to another, by the chooser's scores; none = it
+// has none for them.
+std::optional<double> gain_of(const SyncChoice& choice, const SyncMode& from, const SyncMode& to) {
   const auto score_of = [&choice](const SyncMode& mode) {
     const auto found = std::find_if(choice.alternatives.begin(), choice.alternatives.end(),
                                     [&](const SyncAlternative& one) { return one.mode == mode; });
     return found == choice.alternatives.end() ? 0 : found->score;
   };
-  const double before = score_of(current), after = score_of(choice.mode);
-  return before > 0 && after > before ? after / before - 1 : 0;
+  const double before = score_of(from), after = score_of(to);
+  if (!(before > 0 && after > 0)) return std::nullopt;
+  return std::max(0.0, after / before - 1);
+}
+
+double seconds_of(Duration time) { return to_milliseconds(time) / 1000; }
+
+// In a mode without a ring all replicas keep ranges.
+bool keeps(const std::vector<ReplicaId>& ring, ReplicaId replica) {
+  return ring.empty() || std::find(ring.begin(), ring.end(), replica) != ring.end();
 }
 
 }  // namespace
@@ -100,6 +110,8 @@ Status ModeChoice::want(const std::optional<SyncMode>& mode) {
   }
   wanted_ = mode;
   held_.reset();
+  delayed_.reset();
+  missed_ = 0;
   next_ = Duration{};  // now
   return ok();
 }
@@ -185,6 +197,47 @@ bool ModeChoice::is_held_back(const SyncMode& mode) const {
   return settings_.asks && !is_open_ && !wanted_ && !is_synchronous(mode);
 }
 
+// Of R ranges a replica keeps two, so it hands over (or gets) 2 / R x `kept_numbers` numbers for
+// each parameter. In the transfer of an iteration it has moved at least two: the parameter and its
+// gradient. All that leave the ring or enter it do so at the same time.
+Duration ModeChoice::handover_time(const SyncMode& from, const SyncMode& to) const {
+  if (!(settings_.kept_numbers > 0)) return {};
+  const std::vector<ReplicaId> before = ring_of(from), after = ring_of(to);
+  Duration longest{};
+  for (int32_t i = 0; i < settings_.replicas; ++i) {
+    if (keeps(before, {i}) == keeps(after, {i})) continue;
+    longest = std::max(longest, samples_[static_cast<size_t>(i)].mean().transfer);
+  }
+  return Duration(std::llround(static_cast<double>(longest.count()) * settings_.kept_numbers /
+                               settings_.replicas));
+}
+
+// Takes a change back that does not pay yet. A chooser may speak only of changes, so one that waits
+// is taken up again as long as the scores are for it.
+void ModeChoice::wait_until_it_pays(SyncChoice& choice, const SyncMode& current) {
+  if (choice.mode == current && delayed_ &&
+      gain_of(choice, current, delayed_->mode).value_or(0) > kHysteresis - 1) {
+    choice.mode = delayed_->mode;
+    choice.reason = delayed_->reason;
+  }
+  delayed_.reset();
+  const Duration handover = handover_time(current, choice.mode);
+  const std::optional<double> gain = gain_of(choice, current, choice.mode);
+  if (choice.mode == current || handover == Duration{} || !gain) {
+    missed_ = 0;
+    return;
+  }
+  missed_ += *gain * seconds_of(kDecisionEvery);
+  if (missed_ > seconds_of(handover)) {
+    missed_ = 0;
+    choice.reason +=
+        cat(" (its ranges are handed over in about ", fixed(seconds_of(handover), 2), " s)");
+    return;
+  }
+  delayed_ = choice;
+  choice.mode = current;
+}
+
 Result<std::optional<SyncChoice>> ModeChoice::next(const SyncMode& current, Duration now) {
   if (!begun_) {
     begun_ = now;
@@ -205,9 +258,11 @@ Result<std::optional<SyncChoice>> ModeChoice::next(const SyncMode& current, Dura
   }
   auto choice = choose(current, now);
   if (!choice.ok()) return choice.error();
+  if (!wanted_) wait_until_it_pays(choice.value(), current);
   if (choice.value().mode == current) return std::optional<SyncChoice>();
   if (is_held_back(choice.value().mode)) {
-    question_ = AskReport{choice.value().mode, gain_of(choice.value(), current)};
+    const SyncMode& mode = choice.value().mode;
+    question_ = AskReport{mode, gain_of(choice.value(), current, mode).value_or(0)};
     held_ = std::move(choice).value();
     return std::optional<SyncChoice>();
   }

@@ -15,6 +15,11 @@
 //
 // A choice that learns what age costs (ModeChoiceSettings::learns_kappa) hears of what is committed
 // as well. What it has learned lives and ends with this process, as what it knows of times does.
+//
+// Where replicas keep the parameters, a change into a ring or out of one hands ranges over, which
+// takes their links. So the chooser's change waits until it pays: until what was missed without it,
+// with what it gains until the next decision, exceeds the time of the handover. Where the times
+// change from decision to decision nothing adds up, and the mode stays.
 #pragma once
 
 #include <cstdint>
@@ -45,6 +50,9 @@ struct ModeChoiceSettings {
   // In a ring (DeciderStart). Otherwise children cost their parents nothing, and it does not matter
   // how many there are.
   bool children_send_to_parents = false;
+  // Numbers that the keepers of a parameter each have of it, where replicas keep the parameters; 0
+  // = servers do, and no change of the mode moves them.
+  double kept_numbers = 0;
 };
 
 // The best of what this mode was chosen from, at most kMostAlternatives, best first; none of a mode
@@ -99,6 +107,8 @@ class ModeChoice {
   Result<SyncChoice> choose(const SyncMode& current, Duration now);
   Result<SyncChoice> choose_wanted(Duration now);
   bool is_held_back(const SyncMode& mode) const;
+  Duration handover_time(const SyncMode& from, const SyncMode& to) const;
+  void wait_until_it_pays(SyncChoice& choice, const SyncMode& current);
 
   ModeChoiceSettings settings_;
   std::unique_ptr<Chooser> chooser_;
@@ -114,6 +124,8 @@ class ModeChoice {
   bool is_open_ = false;            // the gate
   std::optional<SyncChoice> held_;  // that was asked for; kept until the gate opens
   std::optional<AskReport> question_;
+  std::optional<SyncChoice> delayed_;  // a change that does not pay yet
+  double missed_ = 0;                  // without it so far, in seconds of progress
 };
 
 }  // namespace tenuto::servers

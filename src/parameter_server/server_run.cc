@@ -16,17 +16,6 @@ Error broken(std::string sentence) { return {Code::Corrupt, Reach::Job, std::mov
 
 bool is_part(const HostedProcess& one) { return one.process.kind == ProcessKind::Part; }
 
-// The replicas that are their own parents; none = the mode has no ring.
-std::vector<ReplicaId> ring_of(const SyncMode& mode) {
-  std::vector<ReplicaId> ring;
-  if (mode.kind != SyncKind::Ring) return ring;
-  for (size_t i = 0; i < mode.parents.size(); ++i) {
-    const ReplicaId replica{static_cast<int32_t>(i)};
-    if (mode.parents[i] == replica) ring.push_back(replica);
-  }
-  return ring;
-}
-
 }  // namespace
 
 ServerRun::ServerRun(Roster roster) : roster_(std::move(roster)) {}

@@ -9,6 +9,7 @@
 #include "sync/chooser_model.h"
 #include "sync/formed.h"
 #include "worker/range_files.h"
+#include "world/memory_need.h"
 
 namespace tenuto {
 namespace {
@@ -118,6 +119,7 @@ servers::ModeChoiceSettings mode_choice_of(const Job& job) {
   choice.seed = static_cast<uint64_t>(job.seed);
   choice.asks = !job.sync.ledger.empty();
   choice.children_send_to_parents = !job.has_servers();
+  if (!job.has_servers()) choice.kept_numbers = 1 + moments_of(job);
   return choice;
 }
 

@@ -32,12 +32,6 @@ double parameters_of(const Job& job, const Stage& stage) {
   return count;
 }
 
-// What the optimizer keeps of a parameter beside its value.
-double moments_of(const Job& job) {
-  if (job.device.kind == "paced") return 0;
-  return job.optimizer.kind == "adamw" ? 2 : job.optimizer.momentum > 0 ? 1 : 0;
-}
-
 // The bytes of an activation that one stage sends to the next.
 double activation_of(const Job& job) {
   const double rows = job.parallel.micro_rows;
@@ -79,6 +73,11 @@ double kept_of(const Job& job, const Plan& plan, int32_t s, int32_t held) {
 }
 
 }  // namespace
+
+double moments_of(const Job& job) {
+  if (job.device.kind == "paced") return 0;
+  return job.optimizer.kind == "adamw" ? 2 : job.optimizer.momentum > 0 ? 1 : 0;
+}
 
 double memory_of(const Job& job, const Plan& plan, const std::vector<WorkerId>& workers) {
   const bool torch = job.device.kind != "paced";

@@ -10,6 +10,9 @@
 
 namespace tenuto {
 
+// How many numbers the optimizer keeps of each parameter beside its value.
+double moments_of(const Job& job);
+
 // Bytes of host memory that the workers need at least: for their processes; for each stage that
 // they hold, the parameters and the optimizer's state; for each stage that they run, the summed
 // gradient and the stash of the micro-batches that they hold at once (if the stage recomputes:

@@ -185,5 +185,13 @@ TEST(SyncMode, UnusedFieldsAreRefused) {
             "leave it out");
 }
 
+TEST(SyncMode, TheRingIsThoseThatAreTheirOwnParents) {
+  const auto ring = [](const char* text) { return ring_of(sync_mode_from_text(text).value()); };
+  EXPECT_EQ(ring("ring:2:0,1,0,1"), (std::vector<ReplicaId>{{0}, {1}}));
+  EXPECT_EQ(ring("ring:2:2,3,2,3"), (std::vector<ReplicaId>{{2}, {3}}));
+  EXPECT_TRUE(ring("ring:2").empty()) << "it is not formed";
+  EXPECT_TRUE(ring("synchronous").empty());
+}
+
 }  // namespace
 }  // namespace tenuto

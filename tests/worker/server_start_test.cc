@@ -312,6 +312,11 @@ TEST_F(ServerStartTest, AJobThatSharesItsHostBeginsSynchronous) {
   job.sync.mode = "auto";
   job.sync.ledger = "ledger";
   EXPECT_TRUE(mode_choice_of(job).asks);
+  // Servers keep the parameters, whatever the mode is.
+  EXPECT_EQ(mode_choice_of(job).kept_numbers, 0);
+  job.sync.architecture = "all-reduce";
+  EXPECT_EQ(mode_choice_of(job).kept_numbers, 3) << "a parameter and the moments of AdamW";
+  job.sync.architecture = "servers";
   EXPECT_EQ(to_text(first_mode_of(job).value()), "synchronous");
   // Also if it was in another mode.
   servers::SavedState state;
