@@ -1,6 +1,7 @@
 #include "transport/pace.h"
 
 #include <algorithm>
+#include <utility>
 
 namespace tenuto {
 
@@ -26,6 +27,20 @@ double SendPace::rate(WorkerId peer, Purpose purpose) const {
   const std::lock_guard lock(mutex_);
   const auto found = rates_.find({peer, purpose});
   return found == rates_.end() ? others_[static_cast<size_t>(purpose)] : found->second;
+}
+
+void SendPace::set_total(double bytes_per_second, std::set<WorkerId> spared) {
+  const std::lock_guard lock(mutex_);
+  total_ = bytes_per_second;
+  spared_ = std::move(spared);
+}
+
+Duration SendPace::reserve(WorkerId peer, Bytes size, Duration now) const {
+  const std::lock_guard lock(mutex_);
+  if (!(total_ > 0) || spared_.count(peer) > 0) return now;
+  const Duration leaves = std::max(meter_.due(), now);
+  meter_.spend(size, total_, now);
+  return leaves;
 }
 
 void Meter::spend(Bytes size, double bytes_per_second, Duration now) {

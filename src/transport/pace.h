@@ -10,6 +10,7 @@
 #include <cstdint>
 #include <map>
 #include <mutex>
+#include <set>
 #include <utility>
 
 #include "base/id.h"
@@ -20,6 +21,18 @@ namespace tenuto {
 // What a message is for: the step under way, or a worker that receives the state of a stage.
 enum class Purpose : uint8_t { Step, Transfer };
 inline constexpr size_t kPurposes = 2;
+
+// When the next bytes of a paced stream may leave. A value, without a clock.
+class Meter {
+ public:
+  // From this moment on.
+  Duration due() const { return due_; }
+  // Bytes leave `now`. A stream that has left them a little later than it might have may catch up.
+  void spend(Bytes size, double bytes_per_second, Duration now);
+
+ private:
+  Duration due_{};
+};
 
 // The rates of one worker's wire, which may change while it runs. Any thread may call.
 class SendPace {
@@ -32,22 +45,20 @@ class SendPace {
   // The rate to that peer.
   double rate(WorkerId peer, Purpose purpose) const;
 
+  // All messages to all peers but the spared ones leave with this many bytes per second at most, on
+  // top of the rates above; 0 = as fast as they can. Small messages are not counted.
+  void set_total(double bytes_per_second, std::set<WorkerId> spared);
+  // For the wire, before it sends a piece: the moment from which it may leave. The total counts it
+  // as sent at that moment, so peers that wait take turns. `now`: on one clock in all calls.
+  Duration reserve(WorkerId peer, Bytes size, Duration now) const;
+
  private:
   mutable std::mutex mutex_;  // guards what follows
   std::map<std::pair<WorkerId, Purpose>, double> rates_;
   std::array<double, kPurposes> others_{};
-};
-
-// When the next bytes of a paced stream may leave. A value, without a clock.
-class Meter {
- public:
-  // From this moment on.
-  Duration due() const { return due_; }
-  // Bytes leave `now`. A stream that has left them a little later than it might have may catch up.
-  void spend(Bytes size, double bytes_per_second, Duration now);
-
- private:
-  Duration due_{};
+  double total_ = 0;
+  std::set<WorkerId> spared_;
+  mutable Meter meter_;  // of the total: a wire may only spend of it
 };
 
 }  // namespace tenuto

@@ -181,6 +181,30 @@ TEST(TcpLink, KeepsToTheRateOfEachPurpose) {
   EXPECT_NEAR(sent[1], 4 * 5e6, 4 * 5e6 * 0.03);
 }
 
+// All peers together have a rate. Within a link the messages of steps still go ahead.
+TEST(TcpLink, KeepsToTheTotalRate) {
+  const auto pace = std::make_shared<SendPace>();
+  pace->set_total(2e7, {{7}, {8}});
+  const auto sent = sent_under(pace, std::chrono::seconds(4));
+  EXPECT_NEAR(sent[0], 4 * 2e7, 4 * 2e7 * 0.03);
+  EXPECT_EQ(sent[1], 0);
+}
+
+TEST(SendPace, PeersTakeTurnsInTheTotal) {
+  SendPace pace;
+  const Bytes piece{1'000'000};
+  const Duration now = std::chrono::seconds(5);
+  EXPECT_EQ(pace.reserve({1}, piece, now), now) << "there is no total";
+  pace.set_total(1e6, {{3}});
+  EXPECT_EQ(pace.reserve({1}, piece, now), now);
+  const Duration second = pace.reserve({2}, piece, now), third = pace.reserve({1}, piece, now);
+  EXPECT_NEAR(to_milliseconds(second - now), 1000, 10);
+  EXPECT_NEAR(to_milliseconds(third - now), 2000, 10);
+  EXPECT_EQ(pace.reserve({3}, piece, now), now) << "it is spared";
+  pace.set_total(0, {});
+  EXPECT_EQ(pace.reserve({2}, piece, now), now);
+}
+
 // A paced message whose connection breaks waits for nothing until it is granted again.
 TEST(TcpLink, APacedMessageSurvivesABreak) {
   LinkSettings settings;

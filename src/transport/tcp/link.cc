@@ -239,6 +239,15 @@ void Link::stage_large(Purpose purpose, Duration now) {
     const uint64_t number = waiting.begin()->second;
     Sent& sent = sent_.at(number);
     const size_t before = sent.next;
+    if (settings_.pace != nullptr) {
+      const size_t piece = std::min(kPiece, sent.sending.bytes.size() - before);
+      if (!reserved_) reserved_ = settings_.pace->reserve(peer_, size_of(piece), now);
+      if (*reserved_ > now) {
+        held_until_ = std::min(held_until_, *reserved_);
+        return;
+      }
+      reserved_.reset();
+    }
     stage_message(number, sent);
     if (rate > 0) meter.spend(size_of(sent.next - before), rate, now);
     if (sent.next == sent.sending.bytes.size()) waiting.erase(waiting.begin());

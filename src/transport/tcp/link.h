@@ -20,6 +20,7 @@
 #include <deque>
 #include <map>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -182,6 +183,8 @@ class Link {
   std::map<uint64_t, Receiving> receives_;  // by grant: not yet arrived
   std::map<Tag, uint64_t> posted_;          // the grants of `receives_`
   std::array<Meter, kPurposes> meters_;
+  // When the next piece may leave, by the total of all peers; none = it was not asked for.
+  std::optional<Duration> reserved_;
   uint64_t next_grant_ = 1, next_order_ = 1;
   bool receives_ended_ = false;
   int64_t messages_written_ = 0;
