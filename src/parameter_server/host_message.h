@@ -91,11 +91,20 @@ struct FormCommand {
   int64_t epoch = 0;                   // of the formation
   std::vector<std::string> addresses;  // by stage, each of at most kFrameText bytes
 };
+// How fast a process may send to all others together.
+struct SendingLimit {
+  WorkerId process;
+  double bytes_per_second = 0;
+  bool operator==(const SendingLimit&) const = default;
+};
 // To every process of a run whose job shares its host with others (sync/ledger.h). Before the first
 // such command the job may not leave the synchronous mode, and nothing is limited.
 struct LeaseCommand {
   bool may_leave = false;  // the chooser may leave the synchronous mode
   double cores = 0;        // that the process of a part may use on average; 0 = no limit
+  // How fast processes may send; one that is not listed may send as fast as it can.
+  std::vector<SendingLimit> sending = {};
+  std::vector<WorkerId> spared = {};  // to these all may send as fast as they can
   bool operator==(const LeaseCommand&) const = default;
 };
 
@@ -217,11 +226,22 @@ struct AskReport {
   SyncMode mode;
   double gain = 0;  // the part by which the progress would grow, as the chooser expects it
 };
+// Bytes that have left for a process.
+struct SentBytes {
+  WorkerId to;
+  int64_t bytes = 0;
+  bool operator==(const SentBytes&) const = default;
+};
+// What the process has sent to others since it said so last. Only a run whose job shares its host
+// is told, once a second.
+struct TrafficReport {
+  std::vector<SentBytes> sent;
+};
 
 // One report.
-using HostReport =
-    std::variant<ListeningReport, ConnectedReport, PlacedReport, MeasuredReport, ModeReport,
-                 StoppedReport, StateReport, FinishedReport, LostReport, FailedReport,
-                 CommittedReport, SavedReport, ValidatedReport, FormingReport, AskReport>;
+using HostReport = std::variant<ListeningReport, ConnectedReport, PlacedReport, MeasuredReport,
+                                ModeReport, StoppedReport, StateReport, FinishedReport, LostReport,
+                                FailedReport, CommittedReport, SavedReport, ValidatedReport,
+                                FormingReport, AskReport, TrafficReport>;
 
 }  // namespace tenuto::servers

@@ -185,11 +185,6 @@ void members(Form& form, T& command) {
   form(command.epoch, command.addresses);
 }
 
-template <class Form, Is<LeaseCommand> T>
-void members(Form& form, T& command) {
-  form(command.may_leave, command.cores);
-}
-
 template <class Form, Is<AskReport> T>
 void members(Form& form, T& report) {
   form(report.mode, report.gain);

@@ -73,6 +73,26 @@ void members(Form& form, T& times) {
   form(times.run_delay, times.cpu, times.pressure);
 }
 
+template <class Form, Is<SendingLimit> T>
+void members(Form& form, T& limit) {
+  form(limit.process, limit.bytes_per_second);
+}
+
+template <class Form, Is<LeaseCommand> T>
+void members(Form& form, T& command) {
+  form(command.may_leave, command.cores, command.sending, command.spared);
+}
+
+template <class Form, Is<SentBytes> T>
+void members(Form& form, T& sent) {
+  form(sent.to, sent.bytes);
+}
+
+template <class Form, Is<TrafficReport> T>
+void members(Form& form, T& report) {
+  form(report.sent);
+}
+
 template <class Form, Is<Tally> T>
 void members(Form& form, T& tally) {
   form(tally.updates, tally.applied, tally.digest);

@@ -124,6 +124,8 @@ Status PeerNet::expect_part(WorkerId from, int64_t number, uint64_t part, int64_
   return status;
 }
 
+std::map<WorkerId, int64_t> PeerNet::take_sent() { return std::exchange(sent_, {}); }
+
 Result<PeerNet::Arrivals> PeerNet::wait(Duration limit) {
   const Duration until = monotonic_clock().now() + std::min(limit, kLongestTime);
   // Messages to itself do not keep it from looking for others.
@@ -150,6 +152,7 @@ Status PeerNet::handle(const Done& done) {
   }
   const Call call = end_call(found);
   Link& link = links_.at(call.process);
+  if (call.is_send && done.status.ok()) sent_[call.process] += std::ssize(*call.bytes);
   if (link.is_over) return ok();
   Status status = done.status;
   if (status.ok() && !call.is_send) status = take(call, link);

@@ -96,6 +96,9 @@ class PeerNet {
   // taken when the transport has copied them. What keepers in this process send does not count, as
   // it says nothing about how long a gradient of this process is under way.
   Bytes unsent() const { return unsent_; }
+  // Bytes that have left for each process since the last call, notices and heads included; of
+  // processes for which none have left nothing is listed.
+  std::map<WorkerId, int64_t> take_sent();
   // The moment, on the monotonic clock, at which unsent() became zero the last time; zero = never.
   Duration emptied() const { return emptied_; }
 
@@ -142,6 +145,7 @@ class PeerNet {
   uint64_t last_ticket_;
   Arrivals arrivals_;  // for the next wait()
   Bytes unsent_;
+  std::map<WorkerId, int64_t> sent_;  // see take_sent()
   Duration emptied_{};
 };
 

@@ -18,6 +18,7 @@ constexpr Duration kFirstCommand = std::chrono::seconds(60);
 constexpr Duration kConnectLimit = std::chrono::seconds(20);    // of one process
 constexpr Duration kLook = std::chrono::milliseconds(10);       // for commands
 constexpr Duration kIdleLook = std::chrono::milliseconds(100);  // when all is done
+constexpr Duration kTrafficEvery = std::chrono::seconds(1);
 constexpr Duration kNever = Duration::max();
 
 // The commands and the peers of one process.
@@ -55,6 +56,7 @@ class HostLoop {
     if (const Status fault = train(); !fault.ok()) return fault;
     if (const Status fault = choose(); !fault.ok()) return fault;
     if (const Status fault = report_what_is_done(); !fault.ok()) return fault;
+    if (const Status fault = report_traffic(); !fault.ok()) return fault;
     return finishes_ && may_finish() ? finish() : ok();
   }
 
@@ -113,6 +115,12 @@ class HostLoop {
   Status take(const LeaseCommand& command) {
     choice_.set_gate(command.may_leave);
     if (settings_.trainer != nullptr) settings_.trainer->limit_cores(command.cores);
+    if (settings_.pace == nullptr) return ok();
+    double rate = 0;
+    for (const SendingLimit& limit : command.sending) {
+      if (limit.process == settings_.process.number) rate = limit.bytes_per_second;
+    }
+    settings_.pace->set_total(rate, {command.spared.begin(), command.spared.end()});
     return ok();
   }
 
@@ -202,6 +210,16 @@ class HostLoop {
     return write_states(false);
   }
 
+  // Says what was sent, if the job shares its host.
+  Status report_traffic() {
+    const Duration now = monotonic_clock().now();
+    if (!settings_.choice.asks || now < traffic_at_) return ok();
+    traffic_at_ = now + kTrafficEvery;
+    TrafficReport report;
+    for (const auto& [process, bytes] : net_.take_sent()) report.sent.push_back({process, bytes});
+    return report.sent.empty() ? ok() : link_.report(report);
+  }
+
   Status write_states(bool all_committed) {
     for (const PeerProcess::Saved& one : process_.take_saved(all_committed)) {
       if (!settings_.save_state) continue;
@@ -267,6 +285,7 @@ class HostLoop {
   FormingPart forming_;
   HostSettings settings_;
   Duration run_begun_{};
+  Duration traffic_at_{};               // when it is said what was sent
   Duration due_ = kNever;               // when the iteration of the part goes on
   int64_t serial_ = -1;                 // of the work that the trainer has begun
   int64_t assigned_ = -1;               // serial of the work that the part got last

@@ -15,6 +15,7 @@
 #include "parameter_server/host_message.h"
 #include "parameter_server/mode_choice.h"
 #include "parameter_server/peer_process.h"
+#include "transport/pace.h"
 #include "transport/transport.h"
 
 namespace tenuto::servers {
@@ -81,6 +82,8 @@ struct HostSettings {
   // Of a part of a replica of several stages: its wire to the other parts, which outlives
   // run_host(). Null = there are no other ones.
   PartWire* wire = nullptr;
+  // How fast the transport sends, which a lease may limit (transport/pace.h); null = it cannot.
+  std::shared_ptr<SendPace> pace = {};
   // Iterations and validations of the part that lives here are reported. Of a replica's parts only
   // one reports them, so that each counts once: that of the last stage, which knows the losses.
   bool reports_iterations = true;

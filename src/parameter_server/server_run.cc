@@ -156,6 +156,7 @@ Status ServerRun::handle(WorkerId from, const HostReport& report) {
 Status ServerRun::take(HostedProcess& from, const ListeningReport& report) {
   from.process.host = printable(report.host);
   from.process.port = std::clamp<int64_t>(report.port, 0, kMostHostAmount);
+  from.address = report.address;
   connections_.set_address(from.process.number, report.address);
   connect_those_that_can();
   return ok();
@@ -266,6 +267,17 @@ std::vector<KeptTally> ServerRun::tallies() const {
 Status ServerRun::take(HostedProcess&, const AskReport& report) {
   questions_.push_back(report);
   return ok();
+}
+
+Status ServerRun::take(HostedProcess& from, const TrafficReport& report) {
+  for (const SentBytes& one : report.sent) {
+    if (is_known(one.to) && one.bytes > 0) sent_.emplace_back(from.process.number, one);
+  }
+  return ok();
+}
+
+std::vector<std::pair<WorkerId, SentBytes>> ServerRun::take_sent() {
+  return std::exchange(sent_, {});
 }
 
 std::vector<AskReport> ServerRun::take_questions() { return std::exchange(questions_, {}); }

@@ -16,6 +16,7 @@
 #include <map>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "base/result.h"
@@ -35,6 +36,7 @@ struct HostedProcess {
   bool has_stopped = false, has_finished = false;
   int64_t placed = 0;      // the newest epoch that it has placed; 0 = none
   int64_t iterations = 0;  // that it has measured: of a replica's parts only one measures
+  std::string address = {};  // where it listens, as it says
   // It counts as one that answers.
   bool lives() const { return !is_given_up && !has_ended; }
 };
@@ -134,6 +136,9 @@ class ServerRun {
   std::vector<ModeReport> take_modes();
   // What the decider has asked for since the last call, in order.
   std::vector<AskReport> take_questions();
+  // What each process has sent since the last call, in order. To processes that were never started
+  // nothing is sent.
+  std::vector<std::pair<WorkerId, SentBytes>> take_sent();
   // The iterations that were measured since the last call, in order.
   std::vector<MeasuredIteration> take_measured();
   // The validations that were reported since the last call, in order.
@@ -157,6 +162,7 @@ class ServerRun {
   Status take(HostedProcess& from, const ValidatedReport& report);
   Status take(HostedProcess& from, const FormingReport& report);
   Status take(HostedProcess& from, const AskReport& report);
+  Status take(HostedProcess& from, const TrafficReport& report);
   bool is_known(WorkerId process) const;
   HostedProcess& at(WorkerId process) { return processes_[static_cast<size_t>(process.value)]; }
   WorkerId decider() const { return newest().places.at(newest().members.decider); }
@@ -186,6 +192,7 @@ class ServerRun {
   std::vector<SavedReport> saved_;
   std::vector<ModeReport> modes_;
   std::vector<AskReport> questions_;
+  std::vector<std::pair<WorkerId, SentBytes>> sent_;
   std::vector<MeasuredIteration> measured_;
   std::vector<ValidatedReport> validated_;
   int64_t installed_ = 0, changes_ = 0;

@@ -89,7 +89,7 @@ int64_t allowed_cores() {
 
 }  // namespace
 
-LedgerFileSettings ledger_file_here(const std::string& path) {
+LedgerFileSettings ledger_file_here(const std::string& path, int64_t bytes_per_second) {
   LedgerFileSettings here;
   here.path = path;
   here.host = host_name();
@@ -97,7 +97,8 @@ LedgerFileSettings ledger_file_here(const std::string& path) {
   const std::string id = boot.ok() ? boot.value() : std::string();
   here.boot = id.substr(0, id.find_first_of(" \n"));
   if (here.boot.empty()) here.boot = "unknown";
-  here.capacity = {1000 * allowed_cores(), 0, 0};
+  const int64_t rate = std::clamp<int64_t>(bytes_per_second, 0, kMostHostAmount);
+  here.capacity = {1000 * allowed_cores(), rate, rate};
   here.job = {getpid()};
   here.started_of = [](HostJob job) -> std::optional<int64_t> {
     const auto process = process_stat(job.value);
@@ -225,8 +226,14 @@ Result<LedgerNews> SharedLedger::exchange_with(Content& content, const LedgerCal
   }
   if (const Lease* lease = ledger.lease_of(self)) news.lease = *lease;
   const LeasedPart lent = ledger.lent(self);
-  news.lends = lent.slack[0] + lent.beyond[0];
-  news.allowed = ledger.allowed(self)[0];
+  news.allowed = ledger.allowed(self);
+  for (const auto& [job, since] : content.started) {
+    if (!ledger.knows(job)) continue;
+    news.jobs.push_back(job);
+    const HostAmounts its = ledger.allowed(job);
+    for (size_t r = 0; r < kHostResources; ++r) news.granted[r] += its[r];
+  }
+  for (size_t r = 0; r < kHostResources; ++r) news.lends[r] = lent.slack[r] + lent.beyond[r];
   news.now = now;
   return news;
 }

@@ -36,8 +36,10 @@ struct LedgerNews {
   std::optional<LeaseAnswer> answer;  // to what was asked; its `ended` is empty
   std::vector<std::string> ended;     // why leases of the job ended since its last call
   std::optional<Lease> lease;         // that the job has now
-  int64_t lends = 0;                  // thousandths of a core, to others
-  int64_t allowed = 0;                // thousandths of a core that the job may take
+  HostAmounts lends{};                // to others
+  HostAmounts allowed{};              // that the job may take
+  HostAmounts granted{};              // the same, over all jobs of the host
+  std::vector<HostJob> jobs;          // that live on the host, this one among them
   Duration now{};                     // on the ledger's clock
 };
 
@@ -58,8 +60,9 @@ struct LedgerFileSettings {
 };
 
 // The settings of this process on this host. The capacity is that of the cores that this process
-// may use; sending and receiving are not governed.
-LedgerFileSettings ledger_file_here(const std::string& path);
+// may use, and so many bytes per second of sending, and as many of receiving; 0 = these are not
+// governed.
+LedgerFileSettings ledger_file_here(const std::string& path, int64_t bytes_per_second = 0);
 
 // The ledger as one job sees it.
 class SharedLedger {

@@ -30,11 +30,14 @@ constexpr Duration kMostPause = minutes(5);
 // lends more than it thought.
 constexpr double kSlowed = 1.1;
 
-int64_t thousandths(double cores) { return std::llround(1000 * cores); }
+// In the units of the ledger, of cores or bytes per second.
+double units_of(size_t resource) {
+  return resource == static_cast<size_t>(HostResource::Cores) ? 1000 : 1;
+}
 
 }  // namespace
 
-ServedLease::ServedLease(int32_t replicas, int64_t capacity)
+ServedLease::ServedLease(int32_t replicas, HostAmounts capacity)
     : capacity_(capacity), samples_(static_cast<size_t>(replicas)), pause_(kFirstPause) {}
 
 void ServedLease::add(const servers::MeasuredIteration& iteration) {
@@ -46,7 +49,7 @@ void ServedLease::add(const servers::MeasuredIteration& iteration) {
 void ServedLease::set_mode(const SyncMode& mode) {
   const bool was_synchronous = is_synchronous();
   mode_ = mode;
-  if (was_synchronous != is_synchronous()) cores_.clear();
+  if (was_synchronous != is_synchronous()) used_.clear();
   if (!is_synchronous() && has_lease_) was_left_ = true;
 }
 
@@ -63,33 +66,51 @@ Duration ServedLease::longest() const {
   return most;
 }
 
-void ServedLease::measure(double cores) {
-  cores_.push_back(cores);
-  if (cores_.size() > kMeans) cores_.pop_front();
+void ServedLease::measure(const HostRates& rates) {
+  used_.push_back(rates.used);
+  if (used_.size() > kMeans) used_.pop_front();
+  foreign_ = rates.foreign;
   if (has_lease_) return;
   const Duration now = longest();
   const bool is_slowed =
       static_cast<double>(now.count()) > kSlowed * static_cast<double>(measured_.count());
   if (lends_ && is_synchronous() && !is_slowed) return;
   measured_ = now;
-  const double mean =
-      std::accumulate(cores_.begin(), cores_.end(), 0.0) / static_cast<double>(cores_.size());
   use_ = HostUse{};
-  use_.use[0] = std::clamp<int64_t>(thousandths(mean), 0, capacity_);
+  for (size_t r = 0; r < kHostResources; ++r) {
+    if (is_governed(r)) announce(r, now);
+  }
+}
+
+// The link of a replica is taken to be busy for the whole of its transfer, be it sending or
+// receiving. So it has rather too little slack than too much.
+void ServedLease::announce(size_t resource, Duration whole) {
+  const auto add = [resource](double sum, const std::array<double, kHostResources>& one) {
+    return sum + one[resource];
+  };
+  const double mean =
+      std::accumulate(used_.begin(), used_.end(), 0.0, add) / static_cast<double>(used_.size());
+  int64_t& use = use_.use[resource];
+  int64_t& slack = use_.slack[resource];
+  const double most = static_cast<double>(capacity_[resource]);
+  use = std::llround(std::clamp(mean * units_of(resource), 0.0, most));
   if (is_synchronous()) {
+    const bool is_cores = resource == static_cast<size_t>(HostResource::Cores);
     std::vector<Duration> busy, iteration;
     for (const TimeSamples& of : samples_) {
       if (of.all().empty()) continue;
-      busy.push_back(of.mean().compute);
-      iteration.push_back(of.mean().compute + of.mean().transfer);
+      const IterationTime mean_time = of.mean();
+      busy.push_back(is_cores ? mean_time.compute : mean_time.transfer);
+      iteration.push_back(mean_time.compute + mean_time.transfer);
     }
-    use_.slack[0] = slack_of(use_.use[0], busy, iteration, now);
+    slack = slack_of(use, busy, iteration, whole);
   }
-  const int64_t needed = use_.use[0] - use_.slack[0];
-  if (needed > 0) use_.sensitivity[0] = 1 / static_cast<double>(needed);
+  const int64_t needed = use - slack;
+  if (needed > 0) use_.sensitivity[resource] = 1 / static_cast<double>(needed);
 }
 
-// A replica that has not been heard of counts as the longest.
+// A replica that has not been heard of counts as the longest. Each iteration computes and sends as
+// much as before, so all resources are used as many times more.
 std::vector<LeaseOption> ServedLease::options() const {
   const auto whole = static_cast<double>(longest().count());
   double times = 0;  // as often as now each replica would make an iteration, all together
@@ -99,23 +120,31 @@ std::vector<LeaseOption> ServedLease::options() const {
     times += own > 0 && whole > 0 ? whole / own : 1;
   }
   times /= static_cast<double>(samples_.size());
-  const int64_t use = use_.use[0];
-  const auto wanted = static_cast<int64_t>(std::llround(static_cast<double>(use) * times));
-  const int64_t peak = std::clamp(wanted, use, std::max(use, capacity_));
+  HostAmounts peak{};
+  for (size_t r = 0; r < kHostResources; ++r) {
+    const int64_t use = use_.use[r];
+    const auto wanted = static_cast<int64_t>(std::llround(static_cast<double>(use) * times));
+    peak[r] = std::clamp(wanted, use, std::max(use, capacity_[r] - foreign_[r]));
+  }
   std::vector<LeaseOption> all;
-  all.push_back({{peak - use, 0, 0}, gain_});
-  for (const int64_t more : {(peak - use) / 2, int64_t{0}}) {
-    if (more == all.back().more[0] || peak == 0) continue;
-    // Progress grows with the cores up to the peak.
-    const double part = static_cast<double>(use + more) / static_cast<double>(peak);
-    const double gain = (1 + gain_) * part - 1;
-    if (gain > 0) all.push_back({{more, 0, 0}, gain});
+  for (const int64_t halves : {2, 1, 0}) {
+    LeaseOption option;
+    // Progress grows with each resource up to its peak, and that which is short decides.
+    double part = peak == HostAmounts{} ? 0 : 1;
+    for (size_t r = 0; r < kHostResources; ++r) {
+      option.more[r] = (peak[r] - use_.use[r]) * halves / 2;
+      if (peak[r] == 0) continue;
+      const auto has = static_cast<double>(use_.use[r] + option.more[r]);
+      part = std::min(part, has / static_cast<double>(peak[r]));
+    }
+    option.gain = halves == 2 ? gain_ : (1 + gain_) * part - 1;
+    if (all.empty() || (option.more != all.back().more && option.gain > 0)) all.push_back(option);
   }
   return all;
 }
 
-LedgerCall ServedLease::next(double cores, Duration now) {
-  measure(cores);
+LedgerCall ServedLease::next(const HostRates& rates, Duration now) {
+  measure(rates);
   if (wish_ && now - wish_->since > kWishLives) wish_.reset();
   LedgerCall call;
   call.use = use_;
@@ -146,7 +175,7 @@ std::vector<std::string> ServedLease::take(const LedgerNews& news, Duration now)
   failure_.clear();
   const bool had_lease = has_lease_;
   has_lease_ = news.lease.has_value();
-  lends_ = news.lends > 0;
+  lends_ = news.lends != HostAmounts{};
   for (const std::string& reason : news.ended) {
     events.push_back(cat("the lease has ended: ", reason));
   }
@@ -165,13 +194,18 @@ std::vector<std::string> ServedLease::take(const LedgerNews& news, Duration now)
     }
   }
   if (!had_lease || !has_lease_) was_left_ = false;
-  limit_ = has_lease_ || lends_ ? static_cast<double>(news.allowed) / 1000 : 0;
+  for (size_t r = 0; r < kHostResources; ++r) {
+    const bool is_limited = is_governed(r) && (has_lease_ || news.lends[r] > 0);
+    const double most = static_cast<double>(news.allowed[r]) / units_of(r);
+    const bool is_cores = r == static_cast<size_t>(HostResource::Cores);
+    limits_[r] = !is_limited ? 0 : is_cores ? most : std::max(most, kLeastHostRate);
+  }
   return events;
 }
 
 std::vector<std::string> ServedLease::fail(const std::string& why) {
   has_lease_ = was_left_ = lends_ = false;
-  limit_ = 0;
+  limits_.fill(0);
   if (why == failure_) return {};
   failure_ = why;
   return {

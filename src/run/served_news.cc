@@ -65,7 +65,8 @@ void ServedCoordinator::hear_said(ServedPlace& place, const servers::HostReport&
   }
   // They come by the clock, also from a run that hangs.
   if (!std::holds_alternative<servers::ModeReport>(report) &&
-      !std::holds_alternative<servers::AskReport>(report)) {
+      !std::holds_alternative<servers::AskReport>(report) &&
+      !std::holds_alternative<servers::TrafficReport>(report)) {
     progress_at_ = monotonic_clock().now();
   }
   if (has_begun_ && std::holds_alternative<servers::ConnectedReport>(report)) {

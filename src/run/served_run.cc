@@ -117,7 +117,8 @@ void ServedCoordinator::share_host(Duration now) {
   for (const servers::AskReport& question : run_->take_questions()) {
     share_->lease().ask(question, now);
   }
-  const std::optional<HostShare::Round> round = share_->advance(now);
+  for (const auto& [from, sent] : run_->take_sent()) share_->traffic().add(from, sent);
+  const std::optional<HostShare::Round> round = share_->advance(now, run_->processes());
   if (!round) return;
   for (const std::string& event : round->events) say("lease", event);
   run_->lease(round->command);

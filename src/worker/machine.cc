@@ -50,11 +50,12 @@ Result<std::unique_ptr<Transport>> make_wire(const WireParts& parts, Mailbox& ma
   settings.progress = wire_progress(network.progress);
   settings.workers_here = parts.host.workers;
   settings.purpose_of = purpose_of;
+  std::shared_ptr<SendPace> pace = parts.host.pace;
   if (network.transfer_megabytes_per_second > 0) {
-    const auto pace = std::make_shared<SendPace>();
+    if (pace == nullptr) pace = std::make_shared<SendPace>();
     pace->set_others(Purpose::Transfer, network.transfer_megabytes_per_second * 1e6);
-    settings.pace = pace;
   }
+  settings.pace = pace;
   if (network.protocol == "eager") settings.protocol = UcxProtocol::Eager;
   if (network.protocol == "rendezvous") settings.protocol = UcxProtocol::Rendezvous;
   settings.device_memory = parts.direct;

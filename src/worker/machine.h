@@ -18,6 +18,7 @@
 #include "runtime/staged.h"
 #include "runtime/step_pacer.h"
 #include "transport/faulty.h"
+#include "transport/pace.h"
 #include "transport/process/process_wire.h"
 #include "transport/transport.h"
 #include "world/job.h"
@@ -65,6 +66,8 @@ struct WorkerHost {
   std::shared_ptr<const Tls> tls;  // this host's certificates, for network.tls; null = none
   // How many workers of the job run on this host, see TcpSettings; null = one.
   std::shared_ptr<const std::atomic<int32_t>> workers;
+  // How fast the wire sends, for a caller that changes it; null = nobody does.
+  std::shared_ptr<SendPace> pace = {};
 };
 
 // The wire that make_worker_wire makes for the job on a host like this one: Tcp or Ucx.

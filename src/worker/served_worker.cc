@@ -18,6 +18,7 @@
 #include "base/host.h"
 #include "base/text.h"
 #include "parameter_server/run_host.h"
+#include "transport/pace.h"
 #include "worker/client_link.h"
 #include "worker/decide_worker.h"
 #include "worker/part_compute.h"
@@ -222,7 +223,9 @@ class ServedWorker {
     Job job = job_;
     job.device.kind = "cpu";
     const Hello hello{settings_.job, settings_.token, kWireVersion, number, 0};
-    auto wire = make_wire(job, hello, conversation_.mailbox);
+    // Only a ledger limits what is sent.
+    if (!job.sync.ledger.empty()) host.pace = std::make_shared<SendPace>();
+    auto wire = make_wire(job, hello, conversation_.mailbox, host.pace);
     if (!wire.ok()) return wire.error();
     host.process.number = number;
     host.process.port = port_rate_of_device(job_.network.device);
@@ -237,10 +240,12 @@ class ServedWorker {
 
   // How many processes of the run are on this host, is not known: they are taken to be too many for
   // a wire that polls.
-  Result<WorkerWire> make_wire(const Job& job, const Hello& hello, Mailbox& mailbox) const {
+  Result<WorkerWire> make_wire(const Job& job, const Hello& hello, Mailbox& mailbox,
+                               std::shared_ptr<SendPace> pace = {}) const {
     const auto here =
         std::make_shared<const std::atomic<int32_t>>(std::numeric_limits<int32_t>::max());
-    return make_worker_wire(job, hello, mailbox, device_, {conversation_.tls, here});
+    return make_worker_wire(job, hello, mailbox, device_,
+                            {conversation_.tls, here, std::move(pace)});
   }
 
   WorkerEnd end_as_told() const {

@@ -129,6 +129,8 @@ struct SyncSettings {
   double kappa = 2;                         // what age costs (docs/sync-modes.md)
   bool learn_kappa = false;                 // auto: from the losses; kappa is the first estimate
   std::string ledger;                       // servers: file of the host's jobs; empty = none
+  double ledger_megabytes_per_second = 0;   // of the host's network; 0 = as the kernel says
+  std::string tc;                           // device whose traffic is controlled; empty = none
 };
 
 // [coordinator]

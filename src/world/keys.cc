@@ -299,6 +299,14 @@ std::vector<Key> sync_keys() {
       key("sync.ledger", slot<&Job::sync, &SyncSettings::ledger>,
           "servers: a file that all jobs of a host name: a job then asks the others before mode = "
           "\"auto\" takes more of the host than the synchronous mode does; empty = it asks nobody"),
+      key("sync.ledger_megabytes_per_second",
+          slot<&Job::sync, &SyncSettings::ledger_megabytes_per_second>,
+          "ledger: what network.device carries in each direction; 0 = what the kernel says, and if "
+          "it does not know, sending is not governed",
+          kMegabytesPerSecond),
+      key("sync.tc", slot<&Job::sync, &SyncSettings::tc>,
+          "ledger: network device whose traffic control (the program tc) holds the job to what it "
+          "may send; empty = no device is touched, and transports pace themselves"),
   };
 }
 

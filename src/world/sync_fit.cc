@@ -1,5 +1,6 @@
 #include "world/sync_fit.h"
 
+#include <algorithm>
 #include <string>
 #include <utility>
 
@@ -52,6 +53,28 @@ Found misfit_of_chooser(const Job& job) {
                     sync.chooser, "\": set that to \"learned\", or leave the file out")};
 }
 
+// The kernel's names of network devices have at most 15 bytes, and "-" would be a flag of tc.
+bool is_device_name(const std::string& name) {
+  constexpr size_t kMost = 15;
+  const auto is_odd = [](unsigned char one) { return one <= ' ' || one > '~' || one == '/'; };
+  return !name.empty() && name.size() <= kMost && name.front() != '-' &&
+         std::none_of(name.begin(), name.end(), is_odd);
+}
+
+Found misfit_of_tc(const Job& job) {
+  const std::string& device = job.sync.tc;
+  if (device.empty()) return {};
+  if (job.sync.ledger.empty()) {
+    return Misfit{"sync.tc", cat("names ", excerpt(device),
+                                 ", and without a ledger nothing is limited: name one in "
+                                 "sync.ledger, or leave the device out")};
+  }
+  if (is_device_name(device)) return {};
+  return Misfit{"sync.tc", cat("\"", excerpt(device),
+                               "\" is no name of a network device: `ip link` "
+                               "lists them")};
+}
+
 Found misfit_of_ledger(const Job& job) {
   if (job.sync.ledger.empty() || job.is_served()) return {};
   return Misfit{"sync.ledger",
@@ -101,7 +124,8 @@ Found misfit_of_training(const Job& job) {
     return Misfit{cat("fault[", i, "]"),
                   cat("is a fault that a step rehearses, and ", beside(job),
                       " replicas do not make steps together: leave all [[fault]] tables but those "
-                      "of hogs (and of chaos with hogs = true) out, and inject other faults into the live run (tenuto inject)")};
+                      "of hogs (and of chaos with hogs = true) out, and inject other faults into "
+                      "the live run (tenuto inject)")};
   }
   return {};
 }
@@ -146,7 +170,7 @@ Found misfit_of_servers(const Job& job) {
 }  // namespace
 
 Found find_misfit_of_sync(const Job& job) {
-  for (const auto find : {misfit_of_mode, misfit_of_chooser, misfit_of_ledger}) {
+  for (const auto find : {misfit_of_mode, misfit_of_chooser, misfit_of_ledger, misfit_of_tc}) {
     if (Found found = find(job)) return found;
   }
   if (!job.is_served()) return {};

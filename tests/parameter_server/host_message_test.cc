@@ -86,7 +86,8 @@ std::vector<HostCommand> all_commands() {
           FormCommand{},
           FormCommand{4, {"127.0.0.1:4002", "127.0.0.1:4003"}},
           LeaseCommand{},
-          LeaseCommand{true, 2.5}};
+          LeaseCommand{true, 2.5},
+          LeaseCommand{true, 2.5, {{{3}, 1e6}, {{4}, 2.5e6}}, {{0}, {1}}}};
 }
 
 // One report of each kind.
@@ -110,7 +111,9 @@ std::vector<HostReport> all_reports() {
           saved(),
           validated(),
           FormingReport{4, "127.0.0.1:4002"},
-          AskReport{grace(), 0.25}};
+          AskReport{grace(), 0.25},
+          TrafficReport{},
+          TrafficReport{{{{0}, 5000}, {{2}, int64_t{1} << 40}}}};
 }
 
 // The bytes are refused in a sentence that has this part.
@@ -277,9 +280,14 @@ TEST(HostMessage, NothingIsLeftOutOfAFormation) {
 }
 
 TEST(HostMessage, NothingIsLeftOutOfALeaseAndOfAQuestion) {
-  const auto command = decode_command(encode_command(LeaseCommand{true, 2.5}));
+  const LeaseCommand lease{true, 2.5, {{{3}, 1e6}, {{4}, 2.5e6}}, {{0}, {1}}};
+  const auto command = decode_command(encode_command(lease));
   ASSERT_TRUE(command.ok()) << command.error().message;
-  EXPECT_EQ(std::get<LeaseCommand>(command.value()), (LeaseCommand{true, 2.5}));
+  EXPECT_EQ(std::get<LeaseCommand>(command.value()), lease);
+  const TrafficReport traffic{{{{0}, 5000}, {{2}, int64_t{1} << 40}}};
+  const auto sent = decode_report(encode_report(traffic));
+  ASSERT_TRUE(sent.ok()) << sent.error().message;
+  EXPECT_EQ(std::get<TrafficReport>(sent.value()).sent, traffic.sent);
   const auto report = decode_report(encode_report(AskReport{grace(), 0.25}));
   ASSERT_TRUE(report.ok()) << report.error().message;
   const auto& asked = std::get<AskReport>(report.value());

@@ -186,6 +186,7 @@ struct HostedRun {
     settings.peers.decider.save_every = save_every;
     settings.peers.write_down = [this](const std::string& line) { lines.push_back(line); };
     settings.choice.replicas = 1;
+    settings.pace = pace;
     settings.trainer = &trainer;
     settings.wire = wire;
     settings.reports_iterations = reports_iterations;
@@ -223,6 +224,7 @@ struct HostedRun {
   ScriptedHost host;
   CountingTrainer trainer;
   PartWire* wire = nullptr;
+  std::shared_ptr<SendPace> pace;
   bool reports_iterations = true;
   Mass save_every;
   bool disk_is_full = false;
@@ -322,6 +324,19 @@ TEST(RunHost, TheTrainerKnowsHowManyCoresItMayUse) {
   const Status ran = hosted.run();
   ASSERT_TRUE(ran.ok()) << ran.error().message;
   EXPECT_EQ(hosted.trainer.cores, 2.5);
+}
+
+TEST(RunHost, TheTransportKnowsHowFastItMaySend) {
+  HostedRun hosted;
+  hosted.pace = std::make_shared<SendPace>();
+  // The other limit is of another process.
+  hosted.host.lease = LeaseCommand{false, 0, {{{0}, 1e6}, {{1}, 5e6}}, {{2}}};
+  const Status ran = hosted.run();
+  ASSERT_TRUE(ran.ok()) << ran.error().message;
+  const Duration now = std::chrono::seconds(5);
+  EXPECT_EQ(hosted.pace->reserve({1}, {1'000'000}, now), now);
+  EXPECT_NEAR(to_milliseconds(hosted.pace->reserve({1}, {1'000'000}, now) - now), 1000, 10);
+  EXPECT_EQ(hosted.pace->reserve({2}, {1'000'000}, now), now) << "it is spared";
 }
 
 // A part of several stages gets no work before it is connected to the others.

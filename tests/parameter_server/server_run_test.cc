@@ -552,6 +552,23 @@ TEST(ServerRun, AllAreToldWhatTheJobMayTake) {
   EXPECT_EQ(played.count_while_answering("lease"), 1);
 }
 
+TEST(ServerRun, WhatIsSentIsHandedOn) {
+  PlayedRun played;
+  played.begin();
+  TrafficReport report;
+  report.sent = {{{1}, 500}, {{1000}, 7}, {{-1}, 7}, {{1}, -5}};
+  EXPECT_TRUE(played.say(kDecider, report).ok());
+  report.sent = {{{0}, 20}};
+  EXPECT_TRUE(played.say(1, report).ok());
+  const auto sent = played.run.take_sent();
+  ASSERT_EQ(sent.size(), 2u) << "what cannot be is left out";
+  EXPECT_EQ(sent[0].first.value, kDecider);
+  EXPECT_EQ(sent[0].second, (SentBytes{{1}, 500}));
+  EXPECT_EQ(sent[1].first.value, 1);
+  EXPECT_EQ(sent[1].second, (SentBytes{{0}, 20}));
+  EXPECT_TRUE(played.run.take_sent().empty());
+}
+
 TEST(ServerRun, WhatTheDeciderAsksForIsHandedOn) {
   PlayedRun played;
   played.begin();

@@ -12,6 +12,7 @@
 #include <filesystem>
 #include <map>
 #include <string>
+#include <vector>
 
 #include "base/file.h"
 #include "base/text.h"
@@ -40,7 +41,7 @@ class PlayedHost : public testing::Test {
     settings.path = path_;
     settings.host = host_;
     settings.boot = boot_;
-    settings.capacity = {capacity_, 0, 0};
+    settings.capacity = {capacity_, network_, network_};
     settings.job = {number};
     settings.started = started;
     settings.lock_limit = std::chrono::milliseconds(20);
@@ -68,7 +69,7 @@ class PlayedHost : public testing::Test {
   }
 
   std::string folder_, path_, host_ = "a", boot_ = "b-1";
-  int64_t capacity_ = 8000;
+  int64_t capacity_ = 8000, network_ = 0;
   Duration now_ = seconds(100);
   std::map<int32_t, int64_t> lives_;  // processes, and when each was started
 };
@@ -88,19 +89,21 @@ LedgerCall asks(int64_t cores, int64_t more, int64_t slack = 0) {
 
 TEST_F(PlayedHost, TwoJobsShareIt) {
   const SharedLedger first = job(10), second = job(20);
-  EXPECT_EQ(say(first, uses(2000)).allowed, 2000);
-  EXPECT_EQ(say(second, uses(4000, 1000)).allowed, 4000);
+  EXPECT_EQ(say(first, uses(2000)).allowed[0], 2000);
+  EXPECT_EQ(say(second, uses(4000, 1000)).allowed[0], 4000);
   const LedgerNews granted = say(first, asks(2000, 3000));
   ASSERT_TRUE(granted.answer.has_value());
   EXPECT_TRUE(granted.answer->granted) << granted.answer->reason;
   ASSERT_TRUE(granted.lease.has_value());
   EXPECT_EQ(granted.lease->until, seconds(160));
   EXPECT_EQ(granted.now, seconds(100));
-  EXPECT_EQ(granted.allowed, 5000);
+  EXPECT_EQ(granted.allowed[0], 5000);
   const LedgerNews giver = say(second, uses(4000, 1000));
-  EXPECT_EQ(giver.lends, 1000);
-  EXPECT_EQ(giver.allowed, 3000);
+  EXPECT_EQ(giver.lends[0], 1000);
+  EXPECT_EQ(giver.allowed[0], 3000);
   EXPECT_FALSE(giver.lease.has_value());
+  EXPECT_EQ(giver.granted[0], 8000) << "of both";
+  EXPECT_EQ(giver.jobs, (std::vector<HostJob>{{10}, {20}}));
   // A refusal says why.
   const LedgerNews refused = say(second, asks(4000, 1000, 1000));
   ASSERT_TRUE(refused.answer.has_value());
@@ -109,7 +112,35 @@ TEST_F(PlayedHost, TwoJobsShareIt) {
   LedgerCall back = uses(2000);
   back.gives_back = true;
   EXPECT_FALSE(say(first, back).lease.has_value());
-  EXPECT_EQ(say(second, uses(4000, 1000)).lends, 0);
+  EXPECT_EQ(say(second, uses(4000, 1000)).lends[0], 0);
+}
+
+// One rule for all resources.
+TEST_F(PlayedHost, TheNetworkIsLeasedLikeCores) {
+  network_ = 10'000'000;
+  const SharedLedger first = job(10), second = job(20);
+  LedgerCall quiet;
+  quiet.use = {{1000, 1'000'000, 0}, {0, 0, 0}, {0.001, 1e-6, 0}};
+  LedgerCall busy;
+  busy.use = {{1000, 6'000'000, 0}, {0, 1'000'000, 0}, {0.001, 2e-7, 0}};
+  say(first, quiet);
+  say(second, busy);
+  LedgerCall wants = quiet;
+  wants.options.push_back({{1000, 4'000'000, 0}, 0.5});
+  wants.length = seconds(60);
+  const LedgerNews granted = say(first, wants);
+  ASSERT_TRUE(granted.lease.has_value()) << granted.answer->reason;
+  EXPECT_EQ(granted.allowed, (HostAmounts{2000, 5'000'000, 0}));
+  const LedgerNews giver = say(second, busy);
+  EXPECT_EQ(giver.lends, (HostAmounts{0, 1'000'000, 0})) << "3 MB/s were unused";
+  EXPECT_EQ(giver.allowed, (HostAmounts{1000, 5'000'000, 0}));
+  // Cores alone do not help a job that would send more than there is.
+  wants.options = {{{1000, 9'000'000, 0}, 0.5}};
+  const LedgerNews refused = say(first, wants);
+  ASSERT_TRUE(refused.answer.has_value());
+  EXPECT_FALSE(refused.answer->granted);
+  EXPECT_NE(refused.answer->reason.find("MB/s of sending"), std::string::npos)
+      << refused.answer->reason;
 }
 
 // The other job reads it later, once.
@@ -151,7 +182,7 @@ TEST_F(PlayedHost, NothingIsLeftWhenAllHaveEnded) {
 TEST_F(PlayedHost, JobsThatHaveDiedAreRemovedAtOnce) {
   const SharedLedger first = job(10), second = job(20);
   say(first, asks(2000, 4000));
-  EXPECT_EQ(say(second, uses(2000)).allowed, 2000);
+  EXPECT_EQ(say(second, uses(2000)).allowed[0], 2000);
   lives_.erase(10);
   EXPECT_TRUE(say(second, asks(2000, 6000)).answer->granted);
   EXPECT_FALSE(has_entry_of(10));
@@ -159,7 +190,7 @@ TEST_F(PlayedHost, JobsThatHaveDiedAreRemovedAtOnce) {
   const SharedLedger third = job(20, 2);
   const LedgerNews fresh = say(third, uses(1000));
   EXPECT_FALSE(fresh.lease.has_value());
-  EXPECT_EQ(fresh.allowed, 1000);
+  EXPECT_EQ(fresh.allowed[0], 1000);
   EXPECT_NE(content().find("process 20 2\n"), std::string::npos);
 }
 
@@ -188,13 +219,13 @@ TEST_F(PlayedHost, APartOfANewFileIsNoLedger) {
   say(first, uses(2000));
   const std::string before = content();
   ASSERT_TRUE(write_file(folder_ + "/.tenuto-10-1.tmp", before.substr(0, 30)).ok());
-  EXPECT_EQ(say(second, uses(1000)).allowed, 1000);
+  EXPECT_EQ(say(second, uses(1000)).allowed[0], 1000);
   EXPECT_TRUE(has_entry_of(10) && has_entry_of(20));
 }
 
 TEST_F(PlayedHost, AnEmptyFileIsALedgerWithoutJobs) {
   ASSERT_TRUE(write_file(path_, "").ok());
-  EXPECT_EQ(say(job(10), uses(2000)).allowed, 2000);
+  EXPECT_EQ(say(job(10), uses(2000)).allowed[0], 2000);
 }
 
 TEST_F(PlayedHost, OtherFilesAreRefusedWithTheLine) {
@@ -245,7 +276,7 @@ TEST_F(PlayedHost, WhoeverHoldsTheLockIsNotWaitedForLong) {
     EXPECT_NE(news.error().message.find("another process holds it"), std::string::npos);
     EXPECT_FALSE(first.leave().ok());
   }
-  EXPECT_EQ(say(first, uses(1000)).allowed, 1000);
+  EXPECT_EQ(say(first, uses(1000)).allowed[0], 1000);
 }
 
 // Two real processes: one is killed while it holds the lock.
@@ -283,6 +314,9 @@ TEST(HostLedgerFile, ThisHost) {
   EXPECT_EQ(here.job.value, getpid());
   EXPECT_GE(here.capacity[0], 1000);
   EXPECT_EQ(here.capacity[0] % 1000, 0);
+  EXPECT_EQ(here.capacity[1], 0) << "the network is not governed";
+  EXPECT_EQ(ledger_file_here("file", 5000).capacity[1], 5000);
+  EXPECT_EQ(ledger_file_here("file", 5000).capacity[2], 5000);
   EXPECT_EQ(here.started_of(here.job), here.started);
   EXPECT_EQ(here.boot.find_first_of(" \n"), std::string::npos);
   EXPECT_FALSE(here.boot.empty());

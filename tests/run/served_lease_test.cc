@@ -37,7 +37,9 @@ class TwoReplicas : public testing::Test {
   // A second in which the job used so many cores.
   LedgerCall second(double cores = 2) {
     now += seconds(1);
-    return lease.next(cores, now);
+    HostRates rates;
+    rates.used = {cores, 0, 0};
+    return lease.next(rates, now);
   }
   void want(double gain = 0.3) {
     servers::AskReport question;
@@ -49,9 +51,9 @@ class TwoReplicas : public testing::Test {
   LedgerNews news(bool has_lease = false) const {
     LedgerNews one;
     one.now = now + seconds(1000);  // another clock
-    one.allowed = 2000;
+    one.allowed = {2000, 0, 0};
     if (!has_lease) return one;
-    one.allowed = 3000;
+    one.allowed = {3000, 0, 0};
     one.lease = Lease{};
     one.lease->amount = {1000, 0, 0};
     one.lease->until = one.now + seconds(120);
@@ -75,7 +77,7 @@ class TwoReplicas : public testing::Test {
   }
 
   Duration now = seconds(50);
-  ServedLease lease{2, 4000};
+  ServedLease lease{2, {4000, 0, 0}};
 };
 
 using Events = std::vector<std::string>;
@@ -97,12 +99,12 @@ TEST_F(TwoReplicas, ItAnnouncesWhatItUses) {
 }
 
 TEST_F(TwoReplicas, NothingIsKnownInTheBeginning) {
-  ServedLease fresh(2, 4000);
-  const LedgerCall call = fresh.next(0, now);
+  ServedLease fresh(2, {4000, 0, 0});
+  const LedgerCall call = fresh.next({}, now);
   EXPECT_EQ(call.use.use, HostAmounts{});
   EXPECT_EQ(call.use.slack, HostAmounts{});
   EXPECT_FALSE(fresh.may_leave());
-  EXPECT_EQ(fresh.limit(), 0);
+  EXPECT_EQ(fresh.limit(HostResource::Cores), 0);
 }
 
 TEST_F(TwoReplicas, AQuestionIsAskedOnceForSeveralAmounts) {
@@ -119,7 +121,7 @@ TEST_F(TwoReplicas, AQuestionIsAskedOnceForSeveralAmounts) {
   EXPECT_EQ(lease.take(answered(false), now),
             Events{"the job may not leave the synchronous mode: there is not enough"});
   EXPECT_FALSE(lease.may_leave());
-  EXPECT_EQ(lease.limit(), 0);
+  EXPECT_EQ(lease.limit(HostResource::Cores), 0);
   EXPECT_TRUE(second().options.empty());
 }
 
@@ -153,7 +155,7 @@ TEST_F(TwoReplicas, AnOldQuestionIsForgotten) {
 
 TEST_F(TwoReplicas, WithALeaseItsUseIsThatFromBefore) {
   be_granted();
-  EXPECT_EQ(lease.limit(), 3);
+  EXPECT_EQ(lease.limit(HostResource::Cores), 3);
   lease.set_mode(asynchronous());
   for (int i = 0; i < 10; ++i) {
     const LedgerCall call = second(3);
@@ -176,7 +178,7 @@ TEST_F(TwoReplicas, ALeaseIsGivenBackWhenTheModeIsSynchronousAgain) {
   EXPECT_TRUE(second().gives_back);
   EXPECT_EQ(lease.take(news(), now), Events{"the lease is given back: the mode is synchronous"});
   EXPECT_FALSE(lease.may_leave());
-  EXPECT_EQ(lease.limit(), 0);
+  EXPECT_EQ(lease.limit(HostResource::Cores), 0);
   EXPECT_FALSE(second().gives_back);
 }
 
@@ -217,7 +219,7 @@ TEST_F(TwoReplicas, ALeaseThatHasEndedIsTold) {
   EXPECT_EQ(lease.take(ended, now),
             Events{"the lease has ended: job 7 of host a announced another use"});
   EXPECT_FALSE(lease.may_leave());
-  EXPECT_EQ(lease.limit(), 0);
+  EXPECT_EQ(lease.limit(HostResource::Cores), 0);
 }
 
 // What a person wants is not asked for, but all know of it.
@@ -233,10 +235,10 @@ TEST_F(TwoReplicas, AWantedModeIsAnnounced) {
 TEST_F(TwoReplicas, AJobThatLendsIsLimited) {
   take(second(), news());
   LedgerNews lends = news();
-  lends.lends = 500;
-  lends.allowed = 1500;
+  lends.lends = {500, 0, 0};
+  lends.allowed = {1500, 0, 0};
   take(second(), lends);
-  EXPECT_EQ(lease.limit(), 1.5);
+  EXPECT_EQ(lease.limit(HostResource::Cores), 1.5);
   // Its use is not measured while it is held down.
   EXPECT_EQ(second(1).use.use[0], 2000);
   take(second(1), lends);
@@ -244,7 +246,7 @@ TEST_F(TwoReplicas, AJobThatLendsIsLimited) {
   measure(1, 300);
   EXPECT_LT(second(1).use.use[0], 2000);
   take(second(1), news());
-  EXPECT_EQ(lease.limit(), 0);
+  EXPECT_EQ(lease.limit(HostResource::Cores), 0);
 }
 
 TEST_F(TwoReplicas, ALedgerThatCannotBeAskedGrantsNothing) {
@@ -253,8 +255,107 @@ TEST_F(TwoReplicas, ALedgerThatCannotBeAskedGrantsNothing) {
   EXPECT_TRUE(lease.fail("it is damaged").empty());
   EXPECT_EQ(lease.fail("it is locked").size(), 1u);
   EXPECT_FALSE(lease.may_leave());
-  EXPECT_EQ(lease.limit(), 0);
+  EXPECT_EQ(lease.limit(HostResource::Cores), 0);
   EXPECT_EQ(lease.take(news(), now), Events{"the ledger of the host can be asked again"});
+}
+
+// ---- the network, by the same rule -----------------------------------------------------------
+
+constexpr size_t kCores = 0, kTransmit = 1, kReceive = 2;
+
+// The same replicas on a host whose network carries 10 MB/s in each direction. Their
+// iterations last 100 and 200 ms.
+class TwoSendingReplicas : public testing::Test {
+ protected:
+  TwoSendingReplicas() {
+    measure(0, 50, 50);
+    measure(1, 50, 150);
+  }
+  void measure(int32_t replica, int64_t compute, int64_t transfer) {
+    servers::MeasuredIteration one;
+    one.replica = {replica};
+    one.time = {milliseconds(compute), milliseconds(transfer)};
+    for (int i = 0; i < 24; ++i) lease.add(one);
+  }
+  LedgerCall second(const HostRates& rates) {
+    now += seconds(1);
+    return lease.next(rates, now);
+  }
+  void want() {
+    servers::AskReport question;
+    question.mode = asynchronous();
+    question.gain = 0.5;
+    lease.ask(question, now);
+  }
+
+  Duration now = seconds(50);
+  ServedLease lease{2, {4000, 10'000'000, 10'000'000}};
+};
+
+constexpr HostRates kBusy{{1, 4e6, 2e6}, {}};
+
+TEST_F(TwoSendingReplicas, TheyAnnounceWhatTheySendAndReceive) {
+  const LedgerCall call = second(kBusy);
+  EXPECT_EQ(call.use.use, (HostAmounts{1000, 4'000'000, 2'000'000}));
+  // The slowest replica is here, and can do without nothing.
+  EXPECT_EQ(call.use.slack[kTransmit], 0);
+  EXPECT_EQ(call.use.slack[kReceive], 0);
+  EXPECT_EQ(call.use.slack[kCores], 0);
+  EXPECT_EQ(call.use.sensitivity[kTransmit], 1.0 / 4'000'000);
+  // No job sends more than the network carries.
+  for (int i = 0; i < 5; ++i) second({{1, 5e7, 0}, {}});
+  EXPECT_EQ(second({{1, 5e7, 0}, {}}).use.use[kTransmit], 10'000'000);
+}
+
+TEST_F(TwoSendingReplicas, TheyAskForAllResourcesAtOnce) {
+  second(kBusy);
+  lease.take({}, now);
+  want();
+  const LedgerCall call = second(kBusy);
+  ASSERT_EQ(call.options.size(), 2u);
+  EXPECT_EQ(call.options[0].more, (HostAmounts{500, 2'000'000, 1'000'000}));
+  EXPECT_EQ(call.options[0].gain, 0.5);
+  EXPECT_EQ(call.options[1].more, (HostAmounts{250, 1'000'000, 500'000}));
+  EXPECT_NEAR(call.options[1].gain, 0.25, 1e-9);
+}
+
+// What others than jobs send is not there to be leased.
+TEST_F(TwoSendingReplicas, ForeignTrafficIsNotAskedFor) {
+  HostRates rates = kBusy;
+  rates.foreign[kTransmit] = 5'000'000;
+  second(rates);
+  lease.take({}, now);
+  want();
+  const LedgerCall call = second(rates);
+  ASSERT_FALSE(call.options.empty());
+  EXPECT_EQ(call.options[0].more, (HostAmounts{500, 1'000'000, 1'000'000}));
+}
+
+TEST_F(TwoSendingReplicas, WhatIsLentIsLimitedAndNothingElse) {
+  second(kBusy);
+  LedgerNews news;
+  news.lends[kTransmit] = 1'000'000;
+  news.allowed = {1000, 3'000'000, 2'000'000};
+  lease.take(news, now);
+  EXPECT_EQ(lease.limit(HostResource::Transmit), 3e6);
+  EXPECT_EQ(lease.limit(HostResource::Receive), 0);
+  EXPECT_EQ(lease.limit(HostResource::Cores), 0);
+  // A run goes on, however little it is allowed.
+  news.allowed[kTransmit] = 5;
+  lease.take(news, now);
+  EXPECT_EQ(lease.limit(HostResource::Transmit), kLeastHostRate);
+  lease.take({}, now);
+  EXPECT_EQ(lease.limit(HostResource::Transmit), 0);
+}
+
+TEST_F(TwoSendingReplicas, WithALeaseAllIsLimited) {
+  LedgerNews news;
+  news.lease = Lease{};
+  news.allowed = {1500, 6'000'000, 3'000'000};
+  lease.take(news, now);
+  EXPECT_EQ(lease.limit(HostResource::Cores), 1.5);
+  EXPECT_EQ(lease.limit(HostResource::Transmit), 6e6);
+  EXPECT_EQ(lease.limit(HostResource::Receive), 3e6);
 }
 
 }  // namespace

@@ -314,7 +314,8 @@ TEST(Load, TextOfAJobReadsBackEqual) {
                                                        "sync.architecture",
                                                        "sync.chooser_file",
                                                        "sync.chooser_content",
-                                                       "sync.ledger"};
+                                                       "sync.ledger",
+                                                       "sync.tc"};
       if (kTied.count(key.name) > 0) continue;
       text += cat(key.name, " = ", random_value(key, random), "\n");
     }

@@ -339,6 +339,20 @@ TEST(JobChooserFile, ContentsAreTakenFromTheFile) {
 
 TEST(SyncSettings, ALedgerIsForRunsThatMayLeaveSynchrony) {
   EXPECT_EQ(refusal(with_servers(), {"sync.ledger=/tmp/ledger", "optimizer.clip=0"}), "");
+  EXPECT_EQ(refusal(with_servers(), {"sync.ledger=/tmp/ledger", "sync.tc=eth0", "optimizer.clip=0",
+                                     "sync.ledger_megabytes_per_second=125"}),
+            "");
+  EXPECT_NE(refusal(with_servers(), {"sync.tc=eth0", "optimizer.clip=0"})
+                .find("without a ledger nothing is limited"),
+            std::string::npos);
+  for (const std::string device : {"eth 0", "-all", "a/b", "a-name-that-is-too-long"}) {
+    EXPECT_NE(refusal(with_servers(),
+                      {"sync.ledger=/tmp/ledger", "optimizer.clip=0", "sync.tc=" + device})
+                  .find("is no name of a network device"),
+              std::string::npos)
+        << device;
+  }
+  EXPECT_FALSE(refusal(with_servers(), {"sync.ledger_megabytes_per_second=-1"}).empty());
   const std::string sentence = refusal(four_replicas(), {"sync.ledger=/tmp/ledger"});
   EXPECT_NE(sentence.find("sync.ledger names /tmp/ledger, and with sync.mode = \"synchronous\" "
                           "this job never leaves the synchronous mode"),
