@@ -1,6 +1,7 @@
 """Two jobs on one host: what it costs the one that stays synchronous when the other one leaves.
 
     bench/two_jobs.py TENUTO [--seconds 30] [--repeats 3] [--runs 0.5] [--width 64]
+        [--network MB/S]
 
 TENUTO is the program, with tenuto-worker beside it. Each job has two replicas and two servers.
 One replica of job A runs for --runs of the time only (it is stopped and continued, ten times a
@@ -10,7 +11,8 @@ ledger of the host lets it, and in the mode that it chooses without a ledger. Fo
 the time of B's step, the cores that B uses, and those that it has lost to A's leaving: what its
 steps are longer than beside a synchronous A, as a part of these cores; the time of A's step, the
 share of A's steps that are not synchronous, and what the ledger has said. Times are means over
-the repeats, with their standard errors; the rows take turns.
+the repeats, with their standard errors; the rows take turns. With --network the ledger also shares
+a network of so many megabytes per second, which the loopback plays.
 """
 import argparse
 import math
@@ -57,6 +59,7 @@ def job_text(folder, options, mode, ledger):
     sync = {"architecture": "servers", "servers": SERVERS, "mode": mode}
     if ledger:
         sync["ledger"] = str(folder / "ledger")
+        sync["ledger_megabytes_per_second"] = options.network
     return toml_of({"job": {"steps": 10_000_000, "directory": str(folder), "checkpoint_every": 0,
                             "validate_every": 0, "validate_micros": 0},
                     "data": {"paths": [str(folder / "text.txt")]},
@@ -170,9 +173,12 @@ def main():
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--runs", type=float, default=0.5)
     parser.add_argument("--width", type=int, default=64)
+    parser.add_argument("--network", type=float, default=0.0)
     options = parser.parse_args()
     if not 0 < options.runs <= 1 or options.repeats < 1 or options.seconds <= 0:
         parser.error("--runs takes a part above 0 and up to 1; --repeats and --seconds are above 0")
+    if options.network < 0:
+        parser.error("--network takes megabytes per second, or 0 for a network that is not shared")
     results = {row: [] for row in ROWS}
     for _ in range(options.repeats):
         for row in ROWS:

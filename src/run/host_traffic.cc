@@ -11,6 +11,7 @@ namespace {
 constexpr double kFreshPart = 0.3;  // of a mean, by the newest call
 constexpr double kEvenPart = 0.2;   // of a limit, which all processes share alike
 constexpr double kSteps = 100;      // a limit is divided into so many, so that it seldom changes
+constexpr double kLeast = 1e5;      // bytes per second: a piece of a message leaves within seconds
 
 }  // namespace
 
@@ -69,8 +70,7 @@ std::vector<servers::SendingLimit> HostTraffic::divide(double bytes_per_second) 
     const auto mean = means_.find(one.process);
     const double own = mean == means_.end() || !(sum > 0) ? 1 / count : mean->second / sum;
     const double part = kEvenPart / count + (1 - kEvenPart) * own;
-    // At least one step: no limit would mean that it may send as fast as it can.
-    one.bytes_per_second = bytes_per_second * std::max(1.0, std::floor(part * kSteps)) / kSteps;
+    one.bytes_per_second = std::max(kLeast, bytes_per_second * std::floor(part * kSteps) / kSteps);
   }
   return all;
 }

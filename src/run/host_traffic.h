@@ -39,6 +39,7 @@ class HostTraffic {
 
   // The part of `bytes_per_second` that each process of this host may send: most of it as they have
   // sent in the last seconds, and some of it alike, so that one that was quiet can begin.
+  // None gets less than 100 kB/s.
   std::vector<servers::SendingLimit> divide(double bytes_per_second) const;
   // The processes to which nothing goes over the network from here.
   std::vector<WorkerId> spared() const;

@@ -31,6 +31,7 @@ double SendPace::rate(WorkerId peer, Purpose purpose) const {
 
 void SendPace::set_total(double bytes_per_second, std::set<WorkerId> spared) {
   const std::lock_guard lock(mutex_);
+  stretch_ = total_ > 0 && bytes_per_second > 0 ? stretch_ * total_ / bytes_per_second : 0;
   total_ = bytes_per_second;
   spared_ = std::move(spared);
 }
@@ -38,6 +39,7 @@ void SendPace::set_total(double bytes_per_second, std::set<WorkerId> spared) {
 Duration SendPace::reserve(WorkerId peer, Bytes size, Duration now) const {
   const std::lock_guard lock(mutex_);
   if (!(total_ > 0) || spared_.count(peer) > 0) return now;
+  if (stretch_ != 1) meter_.stretch(std::exchange(stretch_, 1), now);
   const Duration leaves = std::max(meter_.due(), now);
   meter_.spend(size, total_, now);
   return leaves;
@@ -45,6 +47,12 @@ Duration SendPace::reserve(WorkerId peer, Bytes size, Duration now) const {
 
 void Meter::spend(Bytes size, double bytes_per_second, Duration now) {
   due_ = std::max(due_, now - kCatchUp) + transfer_time(size, bytes_per_second);
+}
+
+void Meter::stretch(double factor, Duration now) {
+  if (due_ <= now) return;
+  const double left = static_cast<double>((due_ - now).count()) * factor;
+  due_ = now + Duration(static_cast<int64_t>(left));
 }
 
 }  // namespace tenuto

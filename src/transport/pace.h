@@ -29,6 +29,8 @@ class Meter {
   Duration due() const { return due_; }
   // Bytes leave `now`. A stream that has left them a little later than it might have may catch up.
   void spend(Bytes size, double bytes_per_second, Duration now);
+  // The rate changes: what is left of the wait from `now` on becomes `factor` times as long.
+  void stretch(double factor, Duration now);
 
  private:
   Duration due_{};
@@ -58,7 +60,10 @@ class SendPace {
   std::array<double, kPurposes> others_{};
   double total_ = 0;
   std::set<WorkerId> spared_;
-  mutable Meter meter_;  // of the total: a wire may only spend of it
+  // Of the total, which a wire may only spend; and how much longer its wait becomes, because the
+  // total has changed since.
+  mutable Meter meter_;
+  mutable double stretch_ = 1;
 };
 
 }  // namespace tenuto

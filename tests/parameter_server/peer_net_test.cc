@@ -306,6 +306,26 @@ TEST_P(PeerNets, WhatIsNotTakenYetIsUnsent) {
   EXPECT_LE(left->net.emptied(), monotonic_clock().now());
 }
 
+TEST_P(PeerNetPair, WhatHasLeftIsCounted) {
+  Random random(6);
+  left_->send(WorkerId{1}, {{}, Gradient{1, random_payload(random, kMebibyte)}});
+  right_->receive(1);
+  left_->finish_sends();
+  // With the notice of the first message of all.
+  const int64_t expected = kMebibyte + 2 * kNoticeBytes;
+  int64_t bytes = 0;
+  for (int i = 0; i < 6000 && bytes < expected; ++i) {
+    for (const auto& [to, count] : left_->net.take_sent()) {
+      EXPECT_EQ(to, WorkerId{1});
+      bytes += count;
+    }
+    left_->expect_quiet();
+  }
+  EXPECT_EQ(bytes, expected);
+  EXPECT_TRUE(left_->net.take_sent().empty());
+  EXPECT_TRUE(right_->net.take_sent().empty());
+}
+
 // ---- losses ------------------------------------------------------------------------------------
 
 TEST_P(PeerNetPair, OfALostProcessTheFirstMessagesAreHere) {

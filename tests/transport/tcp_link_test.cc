@@ -201,6 +201,10 @@ TEST(SendPace, PeersTakeTurnsInTheTotal) {
   EXPECT_NEAR(to_milliseconds(second - now), 1000, 10);
   EXPECT_NEAR(to_milliseconds(third - now), 2000, 10);
   EXPECT_EQ(pace.reserve({3}, piece, now), now) << "it is spared";
+  // With another rate what is left of the wait changes, too.
+  pace.set_total(5e5, {{3}});
+  pace.set_total(1e7, {{3}});
+  EXPECT_NEAR(to_milliseconds(pace.reserve({2}, piece, now) - now), 300, 10);
   pace.set_total(0, {});
   EXPECT_EQ(pace.reserve({2}, piece, now), now);
 }
