@@ -110,7 +110,7 @@ std::vector<SendingEnd> HostShare::ends_of(const std::vector<servers::HostedProc
   std::vector<SendingEnd> all;
   for (const servers::HostedProcess& one : run) {
     if (!one.lives() || one.address.empty()) continue;
-    const bool is_here = one.host == here_.host;
+    const bool is_here = one.process.host == here_.host;
     all.push_back({is_here, !is_here || device_ == kLoopback, one.address});
   }
   return all;
@@ -143,7 +143,7 @@ std::optional<HostShare::Round> HostShare::advance(Duration now,
   next_ = now + kRound;
   std::map<WorkerId, std::string> hosts;
   for (const servers::HostedProcess& one : run) {
-    if (one.lives()) hosts[one.process.number] = one.host;
+    if (one.lives()) hosts[one.process.number] = one.process.host;
   }
   traffic_.set_processes(std::move(hosts));
   const std::vector<ProcessStat> all = processes();
