@@ -35,9 +35,11 @@ SEES = {
     "adapt": "plan sim collective world ir base",
     "sync": "sim world ir base",
     "parameter_server": "sync transport sim world ir base",
+    "page": "transport base",
     "control": "protocol adapt sync plan monitor sim world ir transport base",
-    "run": "parameter_server control protocol adapt sync plan monitor sim world ir transport base",
-    "app": "run worker control protocol rehearsal communicator parameter_server sync adapt "
+    "run": "page parameter_server control protocol adapt sync plan monitor sim world ir transport "
+    "base",
+    "app": "run worker page control protocol rehearsal communicator parameter_server sync adapt "
     "engine plan runtime monitor sim collective world transport ir base",
 }
 # Torch's headers: of src/, only src/engine may include them, even though src/app links src/engine.

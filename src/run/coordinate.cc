@@ -101,6 +101,7 @@ Status Coordinator::start() {
   const Status term = store_->write(facts_of(state_));  // before it tells any worker
   if (!term.ok()) return term;
   planner_ = std::make_unique<Planner>(process_.bell());
+  files_.set_listener(process_.page_listener());
   auto server = process_.listen(input_.rules.worker_count());
   if (!server.ok()) return server.error();
   server_ = std::move(server).value();
@@ -179,12 +180,14 @@ Ending Coordinator::run() {
     collect();
     hear(Tick{});
     process_.show_life(*server_, state_.committed);
+    if (process_.page().is_due()) process_.page().show(state_);
     if (!lost_.empty()) {  // as if dead: a successor may try
       note("coordinator", lost_);
       std::fprintf(stderr, "tenuto: %s\n", lost_.c_str());
       _exit(1);
     }
   }
+  process_.page().show(state_);
   leave();
   return *state_.ending;
 }
@@ -298,7 +301,10 @@ std::vector<decltype(Input::what)> Coordinator::apply(const Decision& decision, 
   };
   const bool begins = before == Situation::Gathering && state_.situation == Situation::Running;
   if (begins && !check(open_record())) return follows;  // the workers are not told to run
-  if (decision.new_plan) check(write_plan());
+  if (decision.new_plan) {
+    check(write_plan());
+    process_.page().change(decision.reason);
+  }
   if (Record* record = files_.record()) {
     for (const StepRecord& step : decision.steps) check(record->step(step));
   }
@@ -316,6 +322,7 @@ std::vector<decltype(Input::what)> Coordinator::apply(const Decision& decision, 
   const Duration now = monotonic_clock().now();
   for (const StepRecord& step : decision.steps) {
     input_.progress->step(step, now);
+    process_.page().add(step);
   }
   for (const Verdict& verdict : decision.verdicts) {
     note("detection", verdict.sentence);

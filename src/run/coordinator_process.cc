@@ -42,7 +42,8 @@ std::string started_elsewhere(WorkerId worker, const std::string& kind) {
 CoordinatorProcess::CoordinatorProcess(const RunInput& input)
     : input_(input),
       launcher_(*input.start.launcher),
-      wake_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {}
+      wake_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)),
+      page_(input) {}
 
 std::function<void()> CoordinatorProcess::bell() const {
   const int wake = wake_.number();
@@ -52,14 +53,23 @@ std::function<void()> CoordinatorProcess::bell() const {
   };
 }
 
-Result<std::unique_ptr<Server>> CoordinatorProcess::listen(int32_t worker_count) const {
-  return start_server({.listen = input_.start.listen,
-                       .job = input_.job->name,
-                       .token = input_.token,
-                       .worker_count = worker_count,
-                       .job_toml = to_toml(*input_.job),
-                       .tls = input_.tls},
-                      bell());
+Result<std::unique_ptr<Server>> CoordinatorProcess::listen(int32_t worker_count) {
+  Result<std::unique_ptr<Server>> server = start_server({.listen = input_.start.listen,
+                                                         .job = input_.job->name,
+                                                         .token = input_.token,
+                                                         .worker_count = worker_count,
+                                                         .job_toml = to_toml(*input_.job),
+                                                         .tls = input_.tls},
+                                                        bell());
+  if (!server.ok()) return server;
+  const std::string told = page_.start(bell());
+  if (!told.empty()) input_.progress->event(told);
+  return with_page(std::move(server).value(), page_);
+}
+
+RunFiles::Listener CoordinatorProcess::page_listener() {
+  return [this](const std::string& kind, RunMoment moment, const std::string& sentence,
+                const EventDetails& details) { page_.note(kind, moment, sentence, details); };
 }
 
 Status CoordinatorProcess::write_address(const Server& server) const {
@@ -159,6 +169,7 @@ void CoordinatorProcess::leave(bool well, const std::function<void()>& collect) 
     collect();
   }
   remove_coordinator_address(input_.directory->path());
+  page_.leave();
 }
 
 }  // namespace tenuto

@@ -17,7 +17,9 @@
 #include "control/server.h"
 #include "run/descriptor.h"
 #include "run/fault_news.h"
+#include "run/live_page.h"
 #include "run/notice.h"
+#include "run/run_files.h"
 #include "run/run_input.h"
 
 namespace tenuto {
@@ -30,10 +32,15 @@ class CoordinatorProcess {
 
   // Ends the present wait(), or the next one. May be called from any thread.
   std::function<void()> bell() const;
-  // Starts to listen to workers with numbers below `worker_count`.
+  // Starts to listen to workers with numbers below `worker_count`, and to serve the page of the
+  // run, whose wishes are among the server's questions. This process must outlive the server.
   //
   // Errors: those of start_server
-  Result<std::unique_ptr<Server>> listen(int32_t worker_count) const;
+  Result<std::unique_ptr<Server>> listen(int32_t worker_count);
+  // The page, which has to be shown the run. It does nothing if the job wants none.
+  LivePage& page() { return page_; }
+  // Hands on an event of the run to the page, as RunFiles::set_listener wants it.
+  RunFiles::Listener page_listener();
   // Writes down where questions about the run can be asked.
   //
   // Errors: those of write_coordinator_address
@@ -80,6 +87,7 @@ class CoordinatorProcess {
   bool is_alone_ = false;  // all workers of the launcher have ended
   // A request to kill or suspend this process: which signal, and when.
   std::optional<std::pair<int, Duration>> own_end_;
+  LivePage page_;  // its thread rings wake_, so it ends first
 };
 
 }  // namespace tenuto

@@ -52,6 +52,7 @@ void RunFiles::write(const Event& event) {
 
 void RunFiles::note(const std::string& kind, RunMoment moment, const std::string& sentence,
                     const EventDetails& details) {
+  if (listener_) listener_(kind, moment, sentence, details);
   write({kind, moment, sentence, details});
 }
 

@@ -4,8 +4,10 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "base/result.h"
@@ -38,6 +40,12 @@ class RunFiles {
   Status take_up();
   // The metrics, while they are open; null before the run has begun.
   Record* record() { return record_ ? &*record_ : nullptr; }
+
+  // Who else is told of each event, when it is noted.
+  using Listener = std::function<void(const std::string& kind, RunMoment moment,
+                                      const std::string& sentence, const EventDetails& details)>;
+  // From now on events are told to `listener`, too.
+  void set_listener(Listener listener) { listener_ = std::move(listener); }
 
   // Writes an event. One that cannot be written does not end the run; on a full disk the metrics
   // will.
@@ -72,6 +80,7 @@ class RunFiles {
   Status set_later_checkpoints_aside(RunMoment moment);
 
   const RunInput& input_;
+  Listener listener_;  // may be empty
   std::optional<Record> record_;
   std::vector<Event> early_;  // from before there is a record
 };

@@ -29,6 +29,7 @@ Status ServedCoordinator::start() {
     share_.emplace(job_, getppid());
     if (const Status readable = share_->look(); !readable.ok()) return readable;
   }
+  files_.set_listener(process_.page_listener());
   auto server = process_.listen(job_.process_count());
   if (!server.ok()) return server.error();
   server_ = std::move(server).value();
@@ -50,7 +51,9 @@ Ending ServedCoordinator::run() {
     if (!ending_) advance();
     tell_workers();
     process_.show_life(*server_, steps_.done());
+    if (process_.page().is_due()) process_.page().show(status(), places_);
   }
+  process_.page().show(status(), places_);
   leave();
   return *ending_;
 }
@@ -213,6 +216,7 @@ Status ServedCoordinator::write_steps(Duration time, int64_t limit) {
     const Status written = files_.record()->step(step);
     if (!written.ok()) return written;
     input_.progress->step(step, time);
+    process_.page().add(step);
   }
   return ok();
 }

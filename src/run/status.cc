@@ -12,22 +12,6 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-const char* name_of(Situation situation) {
-  switch (situation) {
-    case Situation::Gathering:
-      return "gathering";
-    case Situation::Running:
-      return "running";
-    case Situation::Recovering:
-      return "recovering";
-    case Situation::Salvaging:
-      return "salvaging";
-    case Situation::Ended:
-      break;
-  }
-  return "ended";
-}
-
 const char* name_of(Joining how) {
   if (how == Joining::No) return "no";
   return how == Joining::Invited ? "invited" : "receiving";
@@ -65,6 +49,22 @@ void add_cause(const MonitorState& monitor, WorkerId worker, const Report& repor
 }
 
 }  // namespace
+
+const char* name_of(Situation situation) {
+  switch (situation) {
+    case Situation::Gathering:
+      return "gathering";
+    case Situation::Running:
+      return "running";
+    case Situation::Recovering:
+      return "recovering";
+    case Situation::Salvaging:
+      return "salvaging";
+    case Situation::Ended:
+      break;
+  }
+  return "ended";
+}
 
 std::string status_text(const State& state) {
   const Planning& planning = state.planning;

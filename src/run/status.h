@@ -11,6 +11,9 @@
 
 namespace tenuto {
 
+// gathering, running, recovering, salvaging or ended.
+const char* name_of(Situation situation);
+
 // The state of the run as one JSON object.
 std::string status_text(const State& state);
 

@@ -322,6 +322,15 @@ Found misfit_of_workers(const Job& job) {
   return {};
 }
 
+bool is_host_and_port(const std::string& text) {
+  const size_t colon = text.rfind(':');
+  if (colon == std::string::npos || colon == 0) return false;
+  uint16_t port = 0;
+  const char* const end = text.data() + text.size();
+  const auto read = std::from_chars(text.data() + colon + 1, end, port);
+  return read.ec == std::errc{} && read.ptr == end;
+}
+
 Found misfit_of_network(const Job& job) {
   if (job.network.device.empty()) {
     return Misfit{"network.device", "is empty: expected a network device such as \"lo\""};
@@ -347,15 +356,17 @@ Found misfit_of_network(const Job& job) {
                   "and key.pem there"};
   }
   const std::string& listen = job.coordinator.listen;
-  const size_t colon = listen.rfind(':');
-  uint16_t port = 0;
-  const char* end = listen.data() + listen.size();
-  const char* first = colon == std::string::npos ? end : listen.data() + colon + 1;
-  const auto read = std::from_chars(first, end, port);
-  if (colon == std::string::npos || colon == 0 || read.ec != std::errc{} || read.ptr != end) {
+  if (!is_host_and_port(listen)) {
     return Misfit{"coordinator.listen", cat("\"", listen,
                                             "\" is not host:port with a port in [0, 65535]; "
                                             "\"127.0.0.1:0\" takes any free port of this host")};
+  }
+  const std::string& page = job.coordinator.page;
+  if (page != "off" && !is_host_and_port(page)) {
+    return Misfit{"coordinator.page", cat("\"", page,
+                                          "\" is neither \"off\" nor host:port with a port in [0, "
+                                          "65535]; \"127.0.0.1:0\" takes any free port of this "
+                                          "host")};
   }
   const bool wants_etcd = job.coordinator.store == "etcd";
   if (wants_etcd == job.coordinator.etcd.empty()) {

@@ -140,6 +140,7 @@ struct CoordinatorSettings {
   std::string store = "journal";       // journal | memory | etcd
   std::vector<std::string> etcd;       // host:port of the members of an etcd cluster
   std::string tls;                     // folder with certificates; empty = no encryption
+  std::string page = "127.0.0.1:0";    // host:port of the page, port 0 = any free one; or "off"
   std::vector<std::string> launch;     // words in front of the command that starts each worker
 };
 

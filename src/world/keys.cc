@@ -326,6 +326,9 @@ std::vector<Key> coordinator_keys() {
       key("coordinator.tls", slot<&Job::coordinator, &CoordinatorSettings::tls>,
           "folder with ca.pem, cert.pem and key.pem: connections with the coordinator are "
           "encrypted, and both ends show certificates signed by that ca.pem (none)"),
+      key("coordinator.page", slot<&Job::coordinator, &CoordinatorSettings::page>,
+          "host:port of the page that shows the run, and of its metrics; port 0 = any free one, "
+          "off = no page"),
       key("coordinator.launch", slot<&Job::coordinator, &CoordinatorSettings::launch>,
           "words put before the command that starts each worker; {worker} = its number"),
   };

@@ -244,6 +244,11 @@ TEST(Load, RefusesContradictingKeys) {
     EXPECT_NE(refusal(kData, {cat("coordinator.listen=", listen)}), "accepted") << listen;
   }
   EXPECT_EQ(refusal(kData, {"coordinator.listen=[::1]:80"}), "accepted");
+  for (const char* page : {"on", ":1", "host:", "host:70000"}) {
+    EXPECT_NE(refusal(kData, {cat("coordinator.page=", page)}), "accepted") << page;
+  }
+  EXPECT_EQ(refusal(kData, {"coordinator.page=off"}), "accepted");
+  EXPECT_EQ(refusal(kData, {"coordinator.page=[::1]:80"}), "accepted");
 }
 
 // A value inside the key's range or choices, drawn at random, as TOML.
@@ -297,6 +302,7 @@ TEST(Load, TextOfAJobReadsBackEqual) {
                                                        "parallel.micros",
                                                        "device.kind",
                                                        "coordinator.listen",
+                                                       "coordinator.page",
                                                        "network.send",
                                                        "network.path",
                                                        "network.allow",
