@@ -48,7 +48,7 @@ class Board {
   Duration shown_at_{};
   bool has_shown_ = false;
   std::atomic<int64_t> looked_at_{-1};  // -1 = nobody has
-  std::mutex mutex_;  // guards newest_ alone, and nothing else is locked under it
+  std::mutex mutex_;                    // guards newest_ alone, and nothing else is locked under it
   std::shared_ptr<const Shown> newest_;
 };
 

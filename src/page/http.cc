@@ -231,11 +231,11 @@ HttpResponse refusal(int status, const std::string& sentence) {
 }
 
 std::string to_bytes(const HttpResponse& response, bool with_body) {
-  std::string bytes = cat("HTTP/1.1 ", response.status, " ", phrase_of(response.status), "\r\n",
-                          "Content-Type: ", response.type, "\r\n", "Content-Length: ",
-                          response.body.size(), "\r\n", "Cache-Control: no-store\r\n",
-                          "X-Content-Type-Options: nosniff\r\n", "Connection: close\r\n",
-                          response.headers, "\r\n");
+  std::string bytes =
+      cat("HTTP/1.1 ", response.status, " ", phrase_of(response.status), "\r\n",
+          "Content-Type: ", response.type, "\r\n", "Content-Length: ", response.body.size(), "\r\n",
+          "Cache-Control: no-store\r\n", "X-Content-Type-Options: nosniff\r\n",
+          "Connection: close\r\n", response.headers, "\r\n");
   if (with_body) bytes += response.body;
   return bytes;
 }

@@ -107,8 +107,8 @@ std::optional<double> newest_loss(const History& history) {
 
 void write_run(Writer& out, const Snapshot& now, const std::vector<Promise>& promises) {
   out.add("tenuto_run_info", 1,
-            cat("job=", quoted(now.job), ",situation=", quoted(now.situation), ",mode=",
-                quoted(now.mode), ",plan=", quoted(now.plan)));
+          cat("job=", quoted(now.job), ",situation=", quoted(now.situation),
+              ",mode=", quoted(now.mode), ",plan=", quoted(now.plan)));
   out.add("tenuto_step", static_cast<double>(now.step));
   out.add("tenuto_steps", static_cast<double>(now.steps));
   out.add("tenuto_epoch", static_cast<double>(now.epoch));
@@ -134,7 +134,7 @@ void write_workers(Writer& out, const Snapshot& now) {
     if (!worker.times) continue;
     const WorkerTimes& times = *worker.times;
     out.add("tenuto_worker_busy_seconds", times.forward + times.backward + times.weight,
-              worker_labels(worker));
+            worker_labels(worker));
   }
 }
 
@@ -147,7 +147,7 @@ void write_links(Writer& out, const Snapshot& now) {
     for (size_t way = 0; way < link.rate.size(); ++way) {
       if (link.rate[way] <= 0) continue;
       out.add("tenuto_link_bytes_per_second", link.rate[way],
-                cat(link_labels(link), ",to=\"", way == 0 ? link.second : link.first, "\""));
+              cat(link_labels(link), ",to=\"", way == 0 ? link.second : link.first, "\""));
     }
   }
   for (const ShownLink& link : now.links) {

@@ -27,8 +27,8 @@ namespace tenuto::page {
 
 // What clients may take.
 struct ServerLimits {
-  size_t connections = 64;               // at once; further ones get 503
-  int32_t answers = 200;                 // a second; further requests get 503
+  size_t connections = 64;                    // at once; further ones get 503
+  int32_t answers = 200;                      // a second; further requests get 503
   Duration read = std::chrono::seconds(5);    // from the connection to the end of the request
   Duration wait = std::chrono::seconds(15);   // from there to an answer that comes later
   Duration write = std::chrono::seconds(5);   // from the answer until the client has read it

@@ -110,8 +110,9 @@ HttpResponse Site::state(const HttpRequest& request) {
     const std::string& text = found->second;
     const auto read = std::from_chars(text.data(), text.data() + text.size(), since);
     if (read.ec != std::errc() || read.ptr != text.data() + text.size() || since < 0) {
-      return refusal(400, "since is not the number of an event: expected 0 or the serial that the "
-                          "answer before has told");
+      return refusal(400,
+                     "since is not the number of an event: expected 0 or the serial that the "
+                     "answer before has told");
     }
   }
   if (!refresh()) return too_early();

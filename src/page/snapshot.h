@@ -62,10 +62,10 @@ struct Snapshot {
   int64_t step = 0, steps = 0, epoch = 0;
   int64_t saved = -1;  // step of the newest checkpoint; -1 = none
   std::string mode = "synchronous";
-  std::string plan;       // its order
-  int64_t serial = 0;     // of the plan
-  int64_t in_force = -1;  // the step from which it is in force; -1 = not yet
-  std::string why;        // it is this plan or mode
+  std::string plan;        // its order
+  int64_t serial = 0;      // of the plan
+  int64_t in_force = -1;   // the step from which it is in force; -1 = not yet
+  std::string why;         // it is this plan or mode
   std::string slow_links;  // off | observe | adapt: what may be changed while the run goes on
   std::vector<ShownWorker> workers;
   std::vector<ShownLink> links;

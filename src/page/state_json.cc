@@ -17,9 +17,9 @@ Json known(double number) { return number > 0 ? Json(number) : Json(nullptr); }
 
 Json times_of(const WorkerTimes& times) {
   const double busy = times.forward + times.backward + times.weight + times.copies;
-  return {{"whole", times.whole},   {"forward", times.forward}, {"backward", times.backward},
-          {"weight", times.weight}, {"copies", times.copies},
-          {"waiting", times.whole > busy ? times.whole - busy : 0.0}};
+  return {{"whole", times.whole},       {"forward", times.forward},
+          {"backward", times.backward}, {"weight", times.weight},
+          {"copies", times.copies},     {"waiting", times.whole > busy ? times.whole - busy : 0.0}};
 }
 
 Json workers_of(const Snapshot& snapshot) {
@@ -72,8 +72,7 @@ Json history_of(const History& history) {
 Json promises_of(const std::vector<Promise>& promises) {
   Json list = Json::array();
   for (const Promise& promise : promises) {
-    list.push_back(
-        {{"from", promise.from}, {"seconds", promise.seconds}, {"plan", promise.plan}});
+    list.push_back({{"from", promise.from}, {"seconds", promise.seconds}, {"plan", promise.plan}});
   }
   return list;
 }
@@ -81,32 +80,31 @@ Json promises_of(const std::vector<Promise>& promises) {
 }  // namespace
 
 std::string state_text(const Snapshot& snapshot, const std::vector<Promise>& promises) {
-  const Json json = {
-      {"job", snapshot.job},
-      {"situation", snapshot.situation},
-      {"step", snapshot.step},
-      {"steps", snapshot.steps},
-      {"epoch", snapshot.epoch},
-      {"saved", snapshot.saved},
-      {"mode", snapshot.mode},
-      {"plan",
-       {{"order", snapshot.plan},
-        {"serial", snapshot.serial},
-        {"from", snapshot.in_force},
-        {"why", snapshot.why}}},
-      {"slow_links", snapshot.slow_links},
-      {"mass", snapshot.mass ? Json(*snapshot.mass) : Json(nullptr)},
-      {"age", snapshot.age ? Json(*snapshot.age) : Json(nullptr)},
-      {"coordinator_cpu_seconds", snapshot.cpu_seconds},
-      {"plan_changes", snapshot.history.changes()},
-      {"faults", snapshot.history.faults()},
-      {"workers", workers_of(snapshot)},
-      {"links", links_of(snapshot)},
-      {"links_left_out", snapshot.links_left_out},
-      {"alternatives", alternatives_of(snapshot)},
-      {"promises", promises_of(promises)},
-      {"history", history_of(snapshot.history)},
-      {"serial", snapshot.history.serial()}};
+  const Json json = {{"job", snapshot.job},
+                     {"situation", snapshot.situation},
+                     {"step", snapshot.step},
+                     {"steps", snapshot.steps},
+                     {"epoch", snapshot.epoch},
+                     {"saved", snapshot.saved},
+                     {"mode", snapshot.mode},
+                     {"plan",
+                      {{"order", snapshot.plan},
+                       {"serial", snapshot.serial},
+                       {"from", snapshot.in_force},
+                       {"why", snapshot.why}}},
+                     {"slow_links", snapshot.slow_links},
+                     {"mass", snapshot.mass ? Json(*snapshot.mass) : Json(nullptr)},
+                     {"age", snapshot.age ? Json(*snapshot.age) : Json(nullptr)},
+                     {"coordinator_cpu_seconds", snapshot.cpu_seconds},
+                     {"plan_changes", snapshot.history.changes()},
+                     {"faults", snapshot.history.faults()},
+                     {"workers", workers_of(snapshot)},
+                     {"links", links_of(snapshot)},
+                     {"links_left_out", snapshot.links_left_out},
+                     {"alternatives", alternatives_of(snapshot)},
+                     {"promises", promises_of(promises)},
+                     {"history", history_of(snapshot.history)},
+                     {"serial", snapshot.history.serial()}};
   std::string text = text_of(json);
   text.pop_back();
   return text;

@@ -158,8 +158,7 @@ void LivePage::add(const StepRecord& step) {
   shown.seconds = seconds_of(step.duration);
   if (step.iteration) {
     const bool follows = before_ && before_->first + 1 == step.step;
-    shown.seconds =
-        seconds_of(follows ? step.iteration_end - before_->second : *step.iteration);
+    shown.seconds = seconds_of(follows ? step.iteration_end - before_->second : *step.iteration);
     before_.emplace(step.step, step.iteration_end);
   }
   history_.add_step(shown);
@@ -189,8 +188,7 @@ void LivePage::show(const State& state) {
     const bool is_new = !question_ || question_->plan != planning.present ||
                         !same_situation(question_->cluster, planning.monitor->cluster);
     if (is_new) {
-      question_ =
-          std::make_shared<const PlanRequest>(question_of(state, planning.present, false));
+      question_ = std::make_shared<const PlanRequest>(question_of(state, planning.present, false));
     }
   }
   show(snapshot_of(state, *input_.job, times_), question_);

@@ -8,6 +8,7 @@
 #include "base/processor_use.h"
 #include "control/query.h"
 #include "ir/op.h"
+#include "ir/plan.h"
 #include "monitor/monitor.h"
 #include "protocol/report.h"
 #include "world/seats.h"
@@ -20,8 +21,8 @@ double seconds_of(Duration duration) { return to_milliseconds(duration) / 1e3; }
 // A paced device has a clock of its own, on which a busy host does not count.
 page::WorkerTimes times_of(const StepSummary& step) {
   const bool has_own_clock = step.device_finish_ns > step.device_start_ns;
-  const int64_t whole = has_own_clock ? step.device_finish_ns - step.device_start_ns
-                                      : step.finish_ns - step.start_ns;
+  const int64_t whole =
+      has_own_clock ? step.device_finish_ns - step.device_start_ns : step.finish_ns - step.start_ns;
   page::WorkerTimes times;
   times.whole = seconds_of(Duration(std::max<int64_t>(whole, 0)));
   times.copies = seconds_of(Duration(step.to_host_ns + step.to_device_ns));
@@ -35,9 +36,9 @@ page::WorkerTimes times_of(const StepSummary& step) {
 }
 
 void take_newest(WorkerId worker, const Report& report, KnownTimes& times) {
-  const auto newest = std::max_element(
-      report.steps.begin(), report.steps.end(),
-      [](const StepSummary& a, const StepSummary& b) { return a.step < b.step; });
+  const auto newest =
+      std::max_element(report.steps.begin(), report.steps.end(),
+                       [](const StepSummary& a, const StepSummary& b) { return a.step < b.step; });
   if (newest != report.steps.end()) times[worker] = times_of(*newest);
 }
 

@@ -338,10 +338,9 @@
   });
 
   function show(state) {
-    if (state.serial < since) {  // another coordinator counts from the beginning
-      since = 0;
-      replace("events");
-    }
+    // Another coordinator counts from the beginning: the next answer has all of its events.
+    const isAnother = state.serial < since;
+    if (isAnother) replace("events");
     at("job").textContent = state.job;
     document.title = `${state.job}: step ${state.step} of ${state.steps}`;
     showFacts(state);
@@ -350,6 +349,7 @@
     showLinks(state);
     showCurves(state);
     showEvents(state);
+    if (isAnother) since = 0;
     showSwitch(state);
     set.ready = "yes";
   }
