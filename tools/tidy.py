@@ -39,8 +39,9 @@ SEES = {
     "control": "protocol adapt sync plan monitor sim world ir transport base",
     "run": "page parameter_server control protocol adapt sync plan monitor sim world ir transport "
     "base",
-    "app": "run worker page control protocol rehearsal communicator parameter_server sync adapt "
-    "engine plan runtime monitor sim collective world transport ir base",
+    "analysis": "sim world ir base",
+    "app": "analysis run worker page control protocol rehearsal communicator parameter_server sync "
+    "adapt engine plan runtime monitor sim collective world transport ir base",
 }
 # Torch's headers: of src/, only src/engine may include them, even though src/app links src/engine.
 TORCH = re.compile(r"^(torch|ATen|c10|caffe2)/")

@@ -15,6 +15,7 @@ using Chosen = std::function<void(std::function<int()>)>;
 // Each adds a command to the command line. bench: the benchmark programs that were built with this
 // one, each a reproducible table. completion: completion scripts and the man page, made from the
 // command line's own description.
+void add_analyze_command(CLI::App& app, Chosen chosen);
 void add_bench_command(CLI::App& app, Chosen chosen);
 void add_collective_command(CLI::App& app, Chosen chosen);
 void add_completion_command(CLI::App& app, Chosen chosen);

@@ -283,6 +283,7 @@ int run(int count, char** arguments) {
   add_simulate_command(app, chosen);
   add_schedule_command(app, chosen);
   add_collective_command(app, chosen);
+  add_analyze_command(app, chosen);
   add_sample_command(app, chosen);
   add_live_commands(app, chosen);
   add_doctor_command(app, chosen);
