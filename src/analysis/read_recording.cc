@@ -10,7 +10,6 @@
 
 #include "analysis/clocks.h"
 #include "analysis/packed_file.h"
-#include "analysis/trace_dialects.h"
 #include "analysis/trace_rows.h"
 #include "base/sentence.h"
 #include "base/text.h"
@@ -139,24 +138,16 @@ void note_overlaps(Recording& recording) {
 
 }  // namespace
 
-Result<Recording> read_recording(const std::string& path) {
-  const auto files = files_of(path);
-  if (!files.ok()) return files.error();
-  std::vector<TraceSource> sources;
+Result<Recording> recording_of(const std::vector<TraceSource>& sources) {
   Dialect dialect = Dialect::None;
-  for (const std::string& file : files.value()) {
-    const auto text = read_packed_file(file);
-    if (!text.ok()) return text.error();
-    auto rows = read_trace_rows(text.value(), file);
-    if (!rows.ok()) return rows.error();
-    const Dialect found = dialect_of(rows.value());
-    if (found == Dialect::None) return foreign(file, rows.value());
+  for (const TraceSource& source : sources) {
+    const Dialect found = dialect_of(source.rows);
+    if (found == Dialect::None) return foreign(source.path, source.rows);
     if (dialect != Dialect::None && found != dialect) {
-      return invalid(cat(file, ": expected ops named as in ", sources.front().path,
+      return invalid(cat(source.path, ": expected ops named as in ", sources.front().path,
                          ", found other names: give traces of one kind"));
     }
     dialect = found;
-    sources.push_back({file, step_in(fs::path(file).filename().string()), std::move(rows).value()});
   }
   auto result =
       dialect == Dialect::Phases ? recording_of_phases(sources) : recording_of_actions(sources);
@@ -164,12 +155,27 @@ Result<Recording> read_recording(const std::string& path) {
   Recording& recording = result.value();
   keep_whole_steps(recording);
   if (recording.ops.empty()) {
-    return invalid(cat(path, ": expected at least one whole step, found none: ",
+    return invalid(cat(sources.front().path, ": expected at least one whole step, found none: ",
                        recording.notes.empty() ? "record more" : recording.notes.back()));
   }
   note_overlaps(recording);
   align_clocks(recording);
   return result;
+}
+
+Result<Recording> read_recording(const std::string& path) {
+  const auto files = files_of(path);
+  if (!files.ok()) return files.error();
+  std::vector<TraceSource> sources;
+  for (const std::string& file : files.value()) {
+    const auto text = read_packed_file(file);
+    if (!text.ok()) return text.error();
+    auto rows = read_trace_rows(text.value(), file);
+    if (!rows.ok()) return rows.error();
+    const int64_t step = step_in(fs::path(file).filename().string());
+    sources.push_back({file, step, std::move(rows).value()});
+  }
+  return recording_of(sources);
 }
 
 }  // namespace tenuto::analysis

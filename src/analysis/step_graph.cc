@@ -185,11 +185,13 @@ class GraphBuilder {
       if (kind.role != OpRole::Collective || kind.scope == Scope::Alone) continue;
       const RecordedOp& it = op_at(op);
       const RecordedWorker& seat = recording_.workers[at(it.worker)];
-      const int32_t turn = turns[{it.worker, it.kind, 0, 0}]++;
+      // A worker with several stages has one for each of them.
+      const int32_t stage = kind.scope == Scope::Stage ? it.stage : -1;
+      const int32_t turn = turns[{it.worker, it.kind, stage, 0}]++;
       const int32_t where = kind.scope == Scope::Stage      ? seat.stage
                             : kind.scope == Scope::Pipeline ? seat.pipeline
                                                             : 0;
-      groups[{it.kind, turn, where, 0}].push_back(op);
+      groups[{it.kind, turn, where, stage}].push_back(op);
     }
     for (auto& [name, members] : groups) {
       if (members.size() < 2) continue;

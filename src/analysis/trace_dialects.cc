@@ -375,7 +375,8 @@ class ActionReader {
     for (const int32_t stage : firsts) column.emplace(stage, small(column.size()));
     bool regular = true;
     for (const auto& [worker, stage] : first_stage_) {
-      regular = regular && worker >= 0 && worker < kMostNumber &&
+      // Beyond that, the numbers are those of processes.
+      regular = regular && worker >= 0 && worker < 64 * small(first_stage_.size()) &&
                 worker % recording_.width == column[stage];
     }
     std::vector<std::pair<RecordedWorker, int64_t>> seats;

@@ -134,11 +134,15 @@ class Listener : public nlohmann::json_sax<TreeOfJson> {
       found.threads.push_back({event_.row.process, event_.row.thread, event_.label});
     }
     if (event_.phase != "X") return;
+    // Profilers record much else, some of it without an end; the names of ops say what they are.
+    const bool op =
+        event_.name.starts_with("PP:") || event_.category.empty() || event_.category == event_.name;
     const auto sensible = [](bool has, double value) {
       return has && std::isfinite(value) && std::abs(value) < kMostMicroseconds;
     };
     if (!sensible(event_.has_start, event_.start) ||
         !sensible(event_.has_duration, event_.duration)) {
+      if (!op) return;
       fault = cat("event ", count_, " (", excerpt(event_.name),
                   "): expected \"ts\" and \"dur\" in microseconds, found ",
                   event_.has_start && event_.has_duration ? "a time of more than 30 years" : "none",
@@ -146,6 +150,7 @@ class Listener : public nlohmann::json_sax<TreeOfJson> {
       return;
     }
     if (event_.duration < 0) {
+      if (!op) return;
       fault = cat("event ", count_, " (", excerpt(event_.name),
                   "): expected a duration of 0 or more, found one that ends ", -event_.duration,
                   " us before it starts: the clock of its worker was set back, record the trace "
@@ -171,21 +176,13 @@ class Listener : public nlohmann::json_sax<TreeOfJson> {
   std::unordered_map<std::string, int32_t> numbers_;
 };
 
-// Line and column of byte `at` (1-based).
-std::string place_of(std::string_view text, size_t at) {
-  const std::string_view before = text.substr(0, std::min(at - 1, text.size()));
-  const auto line = std::count(before.begin(), before.end(), '\n') + 1;
-  const size_t end = before.rfind('\n');
-  return cat(line, ":", before.size() - (end == std::string_view::npos ? 0 : end + 1) + 1);
-}
-
 }  // namespace
 
 Result<TraceRows> read_trace_rows(std::string_view text, const std::string& source) {
   Listener listener;
   const bool whole = TreeOfJson::sax_parse(text.begin(), text.end(), &listener);
   if (listener.fault_at > 0) {
-    return invalid(cat(source, ":", place_of(text, listener.fault_at),
+    return invalid(cat(source, ":", line_and_column(text, listener.fault_at),
                        ": expected a Chrome trace as JSON, found text that is not JSON or that is "
                        "cut off: copy the file again"));
   }

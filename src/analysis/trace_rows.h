@@ -38,8 +38,9 @@ struct TraceRows {
 // Reads the events of "traceEvents" or of a bare array. Events of other phases are left out.
 //
 // Errors: Invalid/Call with `source`: text that is not JSON (line and column), JSON that has no
-//         list of events, an event without sensible times (its number is named): times that are
-//         missing, not finite, above 30 years, or that end before they start
+//         list of events, an op without sensible times (its number is named): times that are
+//         missing, not finite, above 30 years, or that end before they start. Ops are events named
+//         PP:..., and those whose category is their name or empty; other such events are left out
 // Cost:   one pass over the text
 Result<TraceRows> read_trace_rows(std::string_view text, const std::string& source);
 

@@ -41,7 +41,7 @@ int refuse(const Error& error, int exit_code, std::ostream& errors) {
 }
 
 // A name that is no path may be that of a run.
-Result<std::string> place_of(const std::string& trace) {
+Result<std::string> find_trace(const std::string& trace) {
   std::error_code error;
   if (std::filesystem::exists(trace, error)) return trace;
   if (trace.find('/') != std::string::npos || trace.ends_with(".json") || trace.ends_with(".gz")) {
@@ -202,7 +202,7 @@ std::string text_of(const Report& report) {
 }  // namespace
 
 int run_analyze(const AnalyzeOptions& options, std::ostream& out, std::ostream& errors) {
-  const auto place = place_of(options.trace);
+  const auto place = find_trace(options.trace);
   if (!place.ok()) return refuse(place.error(), kUsage, errors);
   if (const Status names =
           check_names({{"the trace", place.value()}}, {{"--picture", options.picture}});

@@ -9,18 +9,6 @@
 
 namespace tenuto {
 
-namespace {
-
-// Line and column of byte `at` (1-based, as the parser counts).
-std::string place_of(std::string_view text, size_t at) {
-  const std::string_view before = text.substr(0, std::min(at == 0 ? 0 : at - 1, text.size()));
-  const auto line = std::count(before.begin(), before.end(), '\n') + 1;
-  const size_t begin = before.rfind('\n') == std::string_view::npos ? 0 : before.rfind('\n') + 1;
-  return cat(line, ":", before.size() - begin + 1);
-}
-
-}  // namespace
-
 Result<Json> parse_json(std::string_view text, std::string_view source, const JsonForm& form) {
   std::vector<std::set<std::string>> keys;
   std::string twice;
@@ -46,7 +34,7 @@ Result<Json> parse_json(std::string_view text, std::string_view source, const Js
   try {
     tree = Json::parse(text, watch);
   } catch (const Json::parse_error& fault) {
-    return invalid(cat(source, ":", place_of(text, fault.byte), ": expected a ", form.what,
+    return invalid(cat(source, ":", line_and_column(text, fault.byte), ": expected a ", form.what,
                        " as JSON, found text that is not JSON (is the file cut off, or is a number "
                        "written in another form?)"));
   } catch (const Json::exception&) {

@@ -12,6 +12,13 @@ std::string fixed(double number, int decimals) {
   return std::string(buffer, static_cast<size_t>(std::clamp(length, 0, 63)));
 }
 
+std::string line_and_column(std::string_view text, size_t at) {
+  const std::string_view before = text.substr(0, std::min(at == 0 ? 0 : at - 1, text.size()));
+  const auto line = std::count(before.begin(), before.end(), '\n') + 1;
+  const size_t begin = before.rfind('\n') == std::string_view::npos ? 0 : before.rfind('\n') + 1;
+  return cat(line, ":", before.size() - begin + 1);
+}
+
 namespace {
 
 size_t edit_distance(std::string_view left, std::string_view right) {

@@ -38,6 +38,10 @@ std::string cat(const Pieces&... pieces) {
 // A number with a fixed count of decimals, for tables and progress lines.
 std::string fixed(double number, int decimals);
 
+// Line and column of byte `at` of a text, both from 1, as "3:14". `at` counts from 1, as parsers of
+// JSON count; beyond the text, it is the end.
+std::string line_and_column(std::string_view text, size_t at);
+
 // The candidate nearest to `word` by edit distance, or "" when none is within a third of its length
 // (at least 2): for "did you mean".
 std::string nearest(std::string_view word, const std::string_view* candidates, size_t count);

@@ -145,14 +145,6 @@ class Listener : public nlohmann::json_sax<Json> {
   Event event_;
 };
 
-// Line and column of byte `at` (1-based).
-std::string place_of(std::string_view text, size_t at) {
-  const std::string_view before = text.substr(0, std::min(at - 1, text.size()));
-  const auto line = std::count(before.begin(), before.end(), '\n') + 1;
-  const size_t end = before.rfind('\n');
-  return cat(line, ":", before.size() - (end == std::string_view::npos ? 0 : end + 1) + 1);
-}
-
 }  // namespace
 
 Status add_trace(std::string_view text, std::string_view source, TraceSamples& samples) {
@@ -160,7 +152,7 @@ Status add_trace(std::string_view text, std::string_view source, TraceSamples& s
   const bool whole = Json::sax_parse(text.begin(), text.end(), &listener);
   if (listener.fault_at > 0) {
     return invalid(
-        cat(source, ":", place_of(text, listener.fault_at),
+        cat(source, ":", line_and_column(text, listener.fault_at),
             ": expected a trace as JSON, found text that is not JSON (is the file cut off, or "
             "still packed?)"));
   }
