@@ -34,8 +34,8 @@ struct HostedProcess {
   bool is_given_up = false;   // its messages and its end are no faults any more
   bool has_ended = false;
   bool has_stopped = false, has_finished = false;
-  int64_t placed = 0;      // the newest epoch that it has placed; 0 = none
-  int64_t iterations = 0;  // that it has measured: of a replica's parts only one measures
+  int64_t placed = 0;        // the newest epoch that it has placed; 0 = none
+  int64_t iterations = 0;    // that it has measured: of a replica's parts only one measures
   std::string address = {};  // where it listens, as it says
   // It counts as one that answers.
   bool lives() const { return !is_given_up && !has_ended; }
