@@ -32,8 +32,8 @@ if(TENUTO_FUZZ)
 endif()
 # The folders whose code reads input. Only these are compiled with the counters by which fuzzers
 # know what an input has reached: counters everywhere would make every test slower.
-set(TENUTO_READERS analysis base control ir page parameter_server plan protocol transport transport_tcp
-    world)
+set(TENUTO_READERS analysis base control ir page parameter_server plan protocol transport
+    transport_tcp world)
 # tenuto_count(TARGET) compiles the target with libFuzzer's counters if fuzzers are built.
 function(tenuto_count target)
   if(TENUTO_FUZZ)
