@@ -14,6 +14,7 @@
 #include "app/page.h"
 #include "app/plan_file.h"
 #include "app/simulate_case.h"
+#include "app/simulate_days.h"
 #include "app/waiting_line.h"
 #include "base/clock.h"
 #include "base/file.h"
@@ -274,6 +275,7 @@ void add_model_flags(CLI::App& command, SimulateOptions& options) {
 }  // namespace
 
 int run_simulate(const SimulateOptions& options, std::ostream& out, std::ostream& errors) {
+  if (options.days.days != 0) return run_days(options, out, errors);
   if (!options.sync.mode.empty()) return run_sync(options, out, errors);
   const Duration before = monotonic_clock().now();
   Watch watch;
@@ -374,7 +376,7 @@ void add_simulate_command(CLI::App& app, Chosen chosen) {
               "time limit of searches; making and pricing a plan takes its own time. With --sync:\n"
               "the simulated time (100)");
   number_flag(*command, "--seed", options->seed, whole_numbers(0, kMostSeed),
-              "seed of the jitter with --sync; nothing else uses it yet");
+              "seed of the jitter with --sync, and of the troubles with --days");
   path_flag(*command, "--trace", options->trace, "write a Chrome trace to this file");
   path_flag(*command, "--page", options->page, "write an HTML page to this file");
   path_flag(*command, "--measured", options->measured,
@@ -382,6 +384,7 @@ void add_simulate_command(CLI::App& app, Chosen chosen) {
   command->add_flag("--json", options->json, "one JSON object on stdout");
   command->add_flag("--gantt", options->gantt, "draw the compute lanes");
   add_sync_flags(*command, options->sync);
+  add_days_flags(*command, options->days);
   command->callback([options, chosen = std::move(chosen)] {
     chosen([options] { return run_simulate(*options); });
   });

@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "app/simulate_days.h"
 #include "base/watch.h"
 #include "sync/report.h"
 
@@ -36,6 +37,7 @@ struct SimulateOptions {
   std::string trace;              // file for the Chrome trace
   std::string page;               // file for the HTML page
   std::string measured;  // run's folder, or a trace: shown on the page beside the simulated step
+  DaysQuestion days;     // without days: one step is priced
   SyncQuestion sync;     // without a mode: a plan is priced
   bool json = false, gantt = false;
 };
