@@ -52,8 +52,8 @@ struct StepCost {
 // others is priced as it is. When pipelines share, stage s has load k_s: the micro-batches that its
 // busiest worker runs, counted in those of a healthy worker. The step is that of one pipeline with
 // min(k) micro-batches whose stage s is k_s / min(k) times slower. Each worker then computes as
-// long as it would, so the price is never below the bound; it is above it at most by what it takes
-// to fill and empty the pipeline.
+// long as it would, so the price is never below the bound; it is above it by what it takes to fill
+// and empty the pipeline, and by delays that the order does not absorb.
 class StepPrices {
  public:
   // memo = false: every price is computed anew.

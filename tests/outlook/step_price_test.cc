@@ -63,10 +63,10 @@ struct Whole {
   }
 
   static PriceOptions options() {
-    PriceOptions options;
-    options.update = false;
-    options.lower_bound = false;
-    return options;
+    PriceOptions plain;
+    plain.update = false;
+    plain.lower_bound = false;
+    return plain;
   }
 
   Duration time() const {
