@@ -27,6 +27,8 @@ constexpr double kMostDays = 3650;
 constexpr double kOpMilliseconds = 10;
 // Stages times micro-batches of all pipelines: a run that has one pipeline left prices so many.
 constexpr int64_t kMostCells = 30'000'000;
+// Troubles that are drawn, on average.
+constexpr int64_t kMostTroubles = 10'000'000;
 
 Duration from_seconds(double seconds) { return from_nanoseconds(seconds * 1e9); }
 
@@ -96,6 +98,18 @@ outlook::Processes processes_of(const DaysQuestion& asked) {
   return processes;
 }
 
+// Refuses rates that would draw more troubles than fit into memory.
+Status check_rates(const DaysQuestion& asked, const outlook::ClusterShape& shape) {
+  double each = 0;  // of a worker in an hour
+  for (const double hours : {asked.mtbf_hours, asked.straggler_hours, asked.slow_link_hours}) {
+    if (hours > 0) each += 1 / hours;
+  }
+  const double all = each * static_cast<double>(shape.workers()) * asked.days * 24;
+  if (all <= static_cast<double>(kMostTroubles)) return ok();
+  return invalid(cat("expected at most ", kMostTroubles, " troubles on average, found ", all,
+                     ": give more hours between them or fewer days"));
+}
+
 Result<outlook::Question> question_of(const SimulateOptions& options) {
   const DaysQuestion& asked = options.days;
   if (!(asked.days > 0 && asked.days <= kMostDays)) {
@@ -114,6 +128,8 @@ Result<outlook::Question> question_of(const SimulateOptions& options) {
   using outlook::Stepping;
   question.stepping = asked.step_by_step ? Stepping::EachStep : Stepping::Changes;
   if (asked.failures.empty()) {
+    const Status rates = check_rates(asked, question.shape);
+    if (!rates.ok()) return rates.error();
     question.troubles = draw_troubles(question.shape, processes_of(asked), question.week.length,
                                       static_cast<uint64_t>(options.seed));
     return question;

@@ -86,6 +86,7 @@ class Days(Case):
                 ("stages x pipelines x micro-batches: expected at most 30000000",
                  "simulate", "--days", "1", "--pipelines", "100000", "--micros", "1000"),
                 ("a step may last longer than 73 years", *SMALL, "--forward-ms", "1e9"),
+                ("expected at most 10000000 troubles on average", *SMALL, "--mtbf-hours", "1e-9"),
                 ("cannot read", *SMALL, "--failures", self.folder / "nosuch.csv")):
             self.refused(sentence, *arguments)
 
