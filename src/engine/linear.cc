@@ -1,14 +1,13 @@
 #include "engine/linear.h"
 
 #include <ATen/core/grad_mode.h>
-#include <ATen/ops/empty.h>
 #include <ATen/ops/linear.h>
 #include <ATen/ops/mm.h>
 #include <torch/csrc/autograd/custom_function.h>
 
 #include <cstdint>
-#include <map>
 #include <optional>
+#include <utility>
 
 namespace tenuto {
 namespace {
@@ -20,6 +19,17 @@ at::Tensor as_rows(const at::Tensor& tensor) { return tensor.reshape({-1, tensor
 
 const at::Tensor& compute_form(const Weight& weight) {
   return weight.low.defined() ? weight.low : weight.value;
+}
+
+using Gradients = std::pair<at::Tensor, at::Tensor>;
+
+// Compute functions of deferred work. With R rows, I inputs and O outputs: x [R, I], dy [R, O].
+Gradients weight_alone(const at::Tensor& x, const at::Tensor& dy, at::Tensor& scratch) {
+  return {product_in(scratch, dy.t(), x), at::Tensor()};
+}
+
+Gradients both(const at::Tensor& x, const at::Tensor& dy, at::Tensor& scratch) {
+  return {product_in(scratch, dy.t(), x), dy.sum(0)};
 }
 
 // What the backward needs besides tensors. All of it outlives the pass (see linear.h).
@@ -62,7 +72,7 @@ class Product : public torch::autograd::Function<Product> {
       results[0] = dy_rows.mm(compute_form(*weight)).view(x.sizes()).to(type);
     }
     if (deferred != nullptr) {
-      deferred->push_back({x_rows, dy_rows, weight, bias});
+      deferred->push_back({x_rows, dy_rows, {weight, 0}, {bias, 0}, bias ? both : weight_alone});
       return results;
     }
     results[1] = dy_rows.t().mm(x_rows).to(at::kFloat);
@@ -70,15 +80,6 @@ class Product : public torch::autograd::Function<Product> {
     return results;
   }
 };
-
-// A [rows, columns] matrix in the scratch, which grows to the largest product.
-at::Tensor matrix_in(at::Tensor& scratch, int64_t rows, int64_t columns, const at::Tensor& like) {
-  const int64_t count = rows * columns;
-  if (!scratch.defined() || scratch.numel() < count || scratch.dtype() != like.dtype()) {
-    scratch = at::empty({count}, like.options());
-  }
-  return scratch.narrow(0, 0, count).view({rows, columns});
-}
 
 }  // namespace
 
@@ -92,26 +93,6 @@ at::Tensor linear(const at::Tensor& x, const Weight& weight, const Weight* bias,
   }
   const at::Tensor& bias_value = bias != nullptr ? bias->value : weight.value;
   return Product::apply(x, weight.value, bias_value, ProductOf{&weight, bias, deferred});
-}
-
-void drain(DeferredWork& work, at::Tensor& scratch,
-           const std::function<void(const Weight&)>& added) {
-  const at::NoGradGuard guard;
-  std::map<const Weight*, const LinearWork*> last;  // that adds to a weight
-  for (const LinearWork& one : work) {
-    for (const Weight* weight : {one.weight, one.bias}) last[weight] = &one;
-  }
-  for (LinearWork& one : work) {
-    at::Tensor product = matrix_in(scratch, one.dy.size(1), one.x.size(1), one.x);
-    at::mm_out(product, one.dy.t(), one.x);
-    one.weight->gradient.add_(product);
-    if (one.bias != nullptr) one.bias->gradient.add_(one.dy.sum(0));
-    for (const Weight* weight : {one.weight, one.bias}) {
-      if (added && weight != nullptr && last[weight] == &one) added(*weight);
-    }
-    one = LinearWork{};
-  }
-  work.clear();
 }
 
 }  // namespace tenuto

@@ -17,6 +17,7 @@
 #include "engine/boundary.h"
 #include "engine/data.h"
 #include "engine/device.h"
+#include "engine/divert.h"
 #include "engine/growing.h"
 #include "engine/stage_module.h"
 #include "engine/sums.h"
@@ -31,7 +32,7 @@ namespace tenuto {
 
 // What a split backward leaves to be added to the sums.
 struct LateWork {
-  DeferredWork products;             // gradients of linear layers, not computed yet
+  DeferredWork products;             // gradients that are not computed yet
   std::vector<WeightGradient> made;  // gradients of the other weights
 };
 
@@ -131,6 +132,7 @@ class StageEngine : public StageDevice<Device, Stash, std::unique_ptr<LateWork>>
   double rate_of(int64_t step) const;
 
   Pass pass_of(const Op& op, bool keep, LateWork* late) const;
+  std::unique_ptr<DivertScope> diverted_to(LateWork* late) const;
   Draw draw_of(const Op& op) const;
   const Boundary& boundary_of(const Value& value) const;
   Tensors on_device(Tensors tensors) const;

@@ -48,6 +48,9 @@ class StageModule {
   // The share of the targets of a held-out micro-batch that the model finds likeliest, a single
   // number, from the same; undefined: the targets are no classes.
   virtual at::Tensor accuracy(const Tensors&, const Tensors&) const { return {}; }
+  // True if a split backward has to divert torch's own ops (divert.h), for modules that do not call
+  // linear() themselves. Gradients that are not deferred are computed in the input pass.
+  virtual bool diverts() const { return false; }
 };
 
 // What the engine knows of a model.kind.

@@ -78,7 +78,9 @@ void StageEngine::note_added(const Weight& weight) {
 void StageEngine::note_made(const LateWork& late) {
   if (reporting_ == kNoTicket) return;
   std::set<const Weight*> later;
-  for (const LinearWork& one : late.products) later.insert({one.weight, one.bias});
+  for (const DeferredGradients& one : late.products) {
+    later.insert({one.weight.weight, one.bias.weight});
+  }
   for (const WeightGradient& one : late.made) {
     if (!later.contains(one.weight)) note_added(*one.weight);
   }
@@ -204,6 +206,12 @@ Pass StageEngine::pass_of(const Op& op, bool keep, LateWork* late) const {
           late != nullptr ? &late->products : nullptr};
 }
 
+// Has torch's ops leave the module's weight gradients in `late`, if the module asks for it.
+std::unique_ptr<DivertScope> StageEngine::diverted_to(LateWork* late) const {
+  if (late == nullptr || !module_->diverts()) return nullptr;
+  return std::make_unique<DivertScope>(weights_, late->products);
+}
+
 Draw StageEngine::draw_of(const Op& op) const {
   const bool held_out = op.kind == OpKind::Evaluate;
   return {held_out, iteration(), held_out ? op.micro.value - micro_count_ : op.micro.value};
@@ -230,6 +238,7 @@ StageEngine::Passed StageEngine::pass(const Op& op, Tensors inputs, bool keep, S
     input = input.detach().requires_grad_(true);
     stash.inputs.push_back(input);
   }
+  const std::unique_ptr<DivertScope> scope = diverted_to(stash.late.get());
   Passed passed;
   passed.outputs = module_->forward(inputs, pass_of(op, keep, stash.late.get()));
   if (last_stage()) {
@@ -301,10 +310,14 @@ Status StageEngine::backward_input(const Op& op) {
     account_.add(op.micro);
   }
   weights_.leave_apart(!adds);
-  run_backward(stash.outputs, std::move(gradients));
+  {
+    const std::unique_ptr<DivertScope> scope = diverted_to(stash.late.get());
+    run_backward(stash.outputs, std::move(gradients));
+  }
   if (adds && weights_.fixed()) weights_.fold();
   if (split_) {
     stash.late->made = weights_.take_apart();
+    if (module_->diverts()) append_to(stash.late->products, stash.late->made);
     late_[op.micro] = std::move(stash.late);
   }
   if (first_stage()) return ok();
