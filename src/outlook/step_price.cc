@@ -45,7 +45,7 @@ Sequence one_f_one_b(int32_t micros, int32_t ahead) {
 }
 
 // The share of a stage's work that is left to it, 1 with equally many layers.
-double share_of(const Layers& layers, int32_t stage, int32_t each) {
+double share_of(const LayerCounts& layers, int32_t stage, int32_t each) {
   return layers.empty() ? 1 : static_cast<double>(layers[at(stage)]) / each;
 }
 
@@ -55,7 +55,7 @@ StepPrices::StepPrices(const ClusterShape& shape, const StepSetup& setup, const 
                        bool memo)
     : shape_(shape), setup_(setup), remedies_(remedies), memo_(memo) {}
 
-std::optional<StepCost> StepPrices::of(const Condition& condition, const Layers& layers) {
+std::optional<StepCost> StepPrices::of(const Condition& condition, const LayerCounts& layers) {
   if (!memo_) return compute(condition, layers);
   const auto key = std::pair(condition, layers);
   const auto found = costs_.find(key);
@@ -63,7 +63,7 @@ std::optional<StepCost> StepPrices::of(const Condition& condition, const Layers&
   return costs_.emplace(key, compute(condition, layers)).first->second;
 }
 
-std::optional<StepCost> StepPrices::compute(const Condition& condition, const Layers& layers) {
+std::optional<StepCost> StepPrices::compute(const Condition& condition, const LayerCounts& layers) {
   const auto loads = loads_of(condition);
   if (!loads) return {};
   // Pipelines with the same pattern take equally long, and one without troubles the shortest time.
@@ -164,7 +164,8 @@ Duration StepPrices::delay(const Pattern& pattern, int32_t stage) const {
   return avoids ? std::min(own, cross) : own;
 }
 
-Line StepPrices::line_of(const Loads& loads, const Layers& layers, const Pattern& pattern) const {
+Line StepPrices::line_of(const Loads& loads, const LayerCounts& layers,
+                         const Pattern& pattern) const {
   Line line;
   // If all workers are slow, loads are larger than the step has micro-batches.
   const int64_t all = int64_t{setup_.micros} * shape_.pipelines;
@@ -185,7 +186,7 @@ Line StepPrices::line_of(const Loads& loads, const Layers& layers, const Pattern
 
 // Before the first op of a stage's worker a micro-batch comes down to it, and after its last input
 // gradient the gradient goes up to the first stage.
-Duration StepPrices::bound_of(const Loads& loads, const Layers& layers) const {
+Duration StepPrices::bound_of(const Loads& loads, const LayerCounts& layers) const {
   Duration bound{}, ways{};
   for (int32_t s = 0; s < shape_.stages; ++s) {
     const double share = share_of(layers, s, setup_.layers);
@@ -236,7 +237,7 @@ Duration StepPrices::play(const Line& line) {
   return best;
 }
 
-Layers StepPrices::best_layers(const Condition& condition) const {
+LayerCounts StepPrices::best_layers(const Condition& condition) const {
   const auto loads = loads_of(condition);
   if (!loads || !remedies_.layers) return {};
   std::vector<double> cost(loads->begin(), loads->end());  // of one layer at a stage
@@ -257,7 +258,7 @@ Layers StepPrices::best_layers(const Condition& condition) const {
   // Each layer goes to the stage whose time with it is least. Every stage keeps one.
   using Next = std::pair<double, int32_t>;  // time with one layer more, stage
   std::priority_queue<Next, std::vector<Next>, std::greater<>> open;
-  Layers layers(cost.size(), 1);
+  LayerCounts layers(cost.size(), 1);
   for (int32_t s = 0; s < shape_.stages; ++s) open.emplace(2 * cost[at(s)], s);
   for (int64_t left = int64_t{setup_.layers - 1} * shape_.stages; left > 0; --left) {
     const int32_t s = open.top().second;
@@ -270,7 +271,7 @@ Layers StepPrices::best_layers(const Condition& condition) const {
     before = std::max(before, cost[s] * setup_.layers);
     after = std::max(after, cost[s] * layers[s]);
   }
-  return after < before ? layers : Layers{};
+  return after < before ? layers : LayerCounts{};
 }
 
 }  // namespace tenuto::outlook

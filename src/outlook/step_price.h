@@ -38,7 +38,7 @@ struct StepSetup {
 };
 
 // How many layers each stage has; empty = equally many.
-using Layers = std::vector<int32_t>;
+using LayerCounts = std::vector<int32_t>;
 
 // The time of a step, and a lower bound: no order of ops is faster with the same layers and loads.
 struct StepCost {
@@ -64,12 +64,12 @@ class StepPrices {
 
   // The cost of a step; nothing when the run cannot go on: a stage has no live worker, or without
   // re-routing no pipeline is whole.
-  std::optional<StepCost> of(const Condition& condition, const Layers& layers);
+  std::optional<StepCost> of(const Condition& condition, const LayerCounts& layers);
   // The division of the layers that makes the slowest stage as fast as possible; empty when equal
   // shares are as good, or when the run cannot go on.
   //
   // Cost: O(layers log stages)
-  Layers best_layers(const Condition& condition) const;
+  LayerCounts best_layers(const Condition& condition) const;
   // What the run does about troubles.
   const Remedies& remedies() const { return remedies_; }
   // How many steps of a pipeline have been simulated.
@@ -83,18 +83,18 @@ class StepPrices {
   int64_t load_of(int64_t live, const std::vector<double>& slow) const;
   double slowdown(const Pattern& pattern, int32_t stage) const;
   Duration delay(const Pattern& pattern, int32_t stage) const;
-  Line line_of(const Loads& loads, const Layers& layers, const Pattern& pattern) const;
-  Duration bound_of(const Loads& loads, const Layers& layers) const;
+  Line line_of(const Loads& loads, const LayerCounts& layers, const Pattern& pattern) const;
+  Duration bound_of(const Loads& loads, const LayerCounts& layers) const;
   Duration time_of(const Line& line);
   Duration play(const Line& line);
-  std::optional<StepCost> compute(const Condition& condition, const Layers& layers);
+  std::optional<StepCost> compute(const Condition& condition, const LayerCounts& layers);
 
   ClusterShape shape_;
   StepSetup setup_;
   Remedies remedies_;
   bool memo_;
   int64_t played_ = 0;
-  std::map<std::pair<Condition, Layers>, std::optional<StepCost>> costs_;
+  std::map<std::pair<Condition, LayerCounts>, std::optional<StepCost>> costs_;
   std::map<Line, Duration> times_;
 };
 

@@ -274,7 +274,7 @@ class Run {
   Present present_;
   Duration now_{};
   bool down_ = false;  // the run has stopped, and restarts as soon as it can
-  Layers layers_, better_;
+  LayerCounts layers_, better_;
   std::optional<StepCost> cost_;
   Duration gain_{};                                 // of a step, if the layers moved
   Duration owed_{};                                 // lost by not moving them

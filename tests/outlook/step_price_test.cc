@@ -184,8 +184,8 @@ TEST(StepPrice, LayersMoveFromStagesThatMissWorkers) {
   setup.layers = 4;
   StepPrices prices({3, 2}, setup, {true, true, false, true, false});
   EXPECT_TRUE(prices.best_layers({}).empty());
-  const Layers layers = prices.best_layers({{dead(0)}});
-  EXPECT_EQ(layers, (Layers{2, 5, 5}));
+  const LayerCounts layers = prices.best_layers({{dead(0)}});
+  EXPECT_EQ(layers, (LayerCounts{2, 5, 5}));
   EXPECT_LT(prices.of({{dead(0)}}, layers)->time, prices.of({{dead(0)}}, {})->time);
   EXPECT_GT(prices.of({}, layers)->time, prices.of({}, {})->time);
   // Equal shares, written out, cost the same as none given.
