@@ -10,6 +10,8 @@ target_compile_options(tenuto_options INTERFACE -Wall -Wextra -Wpedantic -Werror
 # g++ 12 sees overlapping copies in "text" + std::string that are not there (its bug 105651).
 target_compile_options(tenuto_options INTERFACE $<$<CXX_COMPILER_ID:GNU>:-Wno-restrict>)
 target_link_libraries(tenuto_options INTERFACE Threads::Threads)
+# Nobody replaces a function of ours at load time, so position-independent code may inline it, too.
+target_compile_options(tenuto_options INTERFACE -fno-semantic-interposition)
 if(TENUTO_SANITIZE STREQUAL "address")
   target_compile_options(tenuto_options INTERFACE -fsanitize=address,undefined
                          -fno-sanitize-recover=all -fno-omit-frame-pointer)

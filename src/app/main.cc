@@ -2,6 +2,7 @@
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <cerrno>
 #include <cstdio>
 #include <cstdlib>
@@ -18,6 +19,7 @@
 #include "app/config.h"
 #include "app/doctor.h"
 #include "app/flags.h"
+#include "app/launch_script.h"
 #include "app/train.h"
 #include "app/worker_program.h"
 #include "base/last_words.h"
@@ -125,6 +127,55 @@ void add_train_commands(CLI::App& app, const Chosen& chosen) {
       "docs/several-hosts.md shows a job on several hosts from the beginning.");
   coordinator->callback([chosen, coordinator] {
     chosen([coordinator] { return run_train(*coordinator, coordinator_asked); });
+  });
+}
+
+int run_launch(CLI::App& command, LaunchOptions& asked, bool resume, bool overwrite) {
+  if (resume && overwrite) {
+    return fail("--resume continues a run and --overwrite replaces it: give one of them", kUsage);
+  }
+  if (command.count("-n") > 0 && asked.workers < 1) {
+    return fail(cat("-n ", asked.workers, ": expected the number of workers, at least 1"), kUsage);
+  }
+  std::vector<std::string> words = command.remaining();
+  const auto script = std::find_if(words.begin(), words.end(), [](const std::string& word) {
+    return word.rfind("--", 0) != 0;
+  });
+  Result<std::vector<std::string>> overrides = overrides_in({words.begin(), script});
+  if (!overrides.ok()) return fail(overrides.error().message, kUsage);
+  asked.overrides = std::move(overrides).value();
+  asked.script.assign(script, words.end());
+  if (asked.script.empty()) {
+    return fail("which script is to be trained? Give it behind the flags: tenuto launch -n 4 "
+                "train.py", kUsage);
+  }
+  asked.beginning = resume      ? Beginning::Resume
+                    : overwrite ? Beginning::Overwrite
+                                : Beginning::Fresh;
+  return launch_script(asked);
+}
+
+void add_launch_command(CLI::App& app, const Chosen& chosen) {
+  static LaunchOptions asked;
+  static bool resume = false, overwrite = false;
+  CLI::App* command =
+      app.add_subcommand("launch", "train the PyTorch modules of a Python script");
+  command->prefix_command();  // what follows the script is the script's own
+  command->add_option("-n,--workers", asked.workers,
+                      "workers to start: as many as the script's job has");
+  command->add_option("--python", asked.python,
+                      "the Python (TENUTO_PYTHON, that of the active environment, python3)");
+  command->add_flag("--resume", resume, "continue from the newest checkpoint of the run");
+  command->add_option("--from-step", asked.from_step,
+                      "with --resume: continue from the checkpoint of this step");
+  command->add_flag("--overwrite", overwrite, "replace an earlier run of the same name");
+  command->add_flag("--json", asked.json, "one JSON object on stdout");
+  command->footer(
+      "Settings of the script's job are replaced by --section.key=value, behind these flags and in "
+      "front of the script.\n"
+      "Example: tenuto launch -n 4 --job.steps=20 examples/bring_your_model.py");
+  command->callback([chosen, command] {
+    chosen([command] { return run_launch(*command, asked, resume, overwrite); });
   });
 }
 
@@ -278,6 +329,7 @@ int run(int count, char** arguments) {
   std::function<int()> action;
   const Chosen chosen = [&action](std::function<int()> what) { action = std::move(what); };
   add_train_commands(app, chosen);
+  add_launch_command(app, chosen);
   add_profile_command(app, chosen);
   add_plan_command(app, chosen);
   add_simulate_command(app, chosen);

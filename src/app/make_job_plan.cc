@@ -96,8 +96,9 @@ Result<Plan> make_plan_of_plan_file(const Job& job, const Shape& shape) {
     return Error{
         Code::Infeasible, Reach::Job,
         cat(path, " is the plan of a model with ", layers, " layers, but the job's model has ",
-            shape.layers,
-            job.model.kind == "gpt" ? " (embedding, blocks and head)" : " (hidden layers and head)",
+            shape.layers, job.model.kind == "gpt"   ? " (embedding, blocks and head)"
+                          : job.model.kind == "mlp" ? " (hidden layers and head)"
+                                                    : " (modules of the script)",
             ": make a plan for this model")};
   }
   if (plan.update.tied != shape.tied && plan.stages.size() > 1) {

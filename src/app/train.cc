@@ -135,6 +135,11 @@ Status check_runnable(const TrainOptions& options, const Job& job) {
   if (Status right = check_between_processes(job.network, "tenuto train"); !right.ok())
     return right;
   if (const Status shared = check_shared_rates(job); !shared.ok()) return shared;
+  if (options.script.empty() != (job.model.kind != "module")) {
+    return invalid(
+        cat("model.kind = \"", job.model.kind, "\": PyTorch modules, and they alone, are trained ",
+            "by the script that makes them: tenuto launch SCRIPT.py"));
+  }
   if (!options.start_workers) return check_without_hogs(job);  // workers read the data
   if (job.device.kind == "paced") return ok();
   for (const std::string& path : job.data.paths) {
@@ -331,16 +336,20 @@ void print_figures(const Figures& figures, const Job& job) {
   }
 }
 
-// The command that trains this job once more: the same flags, each as a shell takes it.
-std::string again(const TrainOptions& options) {
-  std::string command =
-      cat("tenuto ", options.start_workers ? "train " : "coordinator ", options.job_file);
+// The command that trains this job once more: the same flags, each as a shell takes it, and
+// `flags`, each with a space before it.
+std::string again(const TrainOptions& options, const std::string& flags) {
+  const bool script = !options.script.empty();
+  std::string command = cat("tenuto launch", flags);
+  if (!script) {
+    command = cat("tenuto ", options.start_workers ? "train " : "coordinator ", options.job_file);
+  }
   if (!options.token_file.empty()) command += cat(" --token-file ", options.token_file);
-  for (const std::string& entry : options.overrides) {
+  for (const std::string& entry : script ? options.own_overrides : options.overrides) {
     const bool plain = entry.find_first_of(" \t\"'[]{}()*?$&;<>|\\`!#~") == std::string::npos;
     command += plain ? cat(" --", entry) : cat(" '--", entry, "'");
   }
-  return command;
+  return command + (script ? cat(" ", options.script[1], " ...") : flags);
 }
 
 // What to do about an ending that is not good. `start`: what the run was to begin from.
@@ -350,12 +359,12 @@ std::string advice_of(const TrainOptions& options, const RunDirectory& run, cons
   const bool may_succeed = ending.exit_code == 75;
   if (run.spares_earlier_run()) {
     return cat("; the earlier run in ", run.path(), " has not been replaced",
-               may_succeed ? cat("; try again with: ", again(options), " --overwrite") : "");
+               may_succeed ? cat("; try again with: ", again(options, " --overwrite")) : "");
   }
   if (steps.empty()) {
     const char* flag = run.holds_run() ? " --overwrite" : "";
     return cat("; there is no checkpoint yet",
-               may_succeed ? cat("; begin again with: ", again(options), flag) : "");
+               may_succeed ? cat("; begin again with: ", again(options, flag)) : "");
   }
   const bool refused =
       start.saved >= 0 && !run.has_begun() &&
@@ -364,7 +373,7 @@ std::string advice_of(const TrainOptions& options, const RunDirectory& run, cons
   const int64_t newest = run.has_begun() || start.saved < 0 ? steps.back() : start.saved;
   const std::string chosen = newest == steps.back() ? "" : cat(" --from-step ", newest);
   return cat("; the checkpoint of step ", newest, " is in ", checkpoint_path(run.path(), newest),
-             "; continue with: ", again(options), " --resume", chosen);
+             "; continue with: ", again(options, cat(" --resume", chosen)));
 }
 
 // Says how the run ended, and what to do next.
@@ -431,7 +440,14 @@ Status go_on_as_before(const CoordinatorAddress& before, const std::string& run,
 // The program of the workers; empty if someone else starts them.
 Result<std::string> find_program(const TrainOptions& options, const Job& job) {
   if (!options.start_workers) return std::string();
+  if (!options.script.empty()) return options.script.front();
   return job.device.kind == "paced" ? find_paced_worker() : find_torch_worker();
+}
+
+// What follows the Python of `tenuto launch` in the command of a worker.
+std::vector<std::string> script_of(const TrainOptions& options) {
+  if (options.script.empty()) return {};
+  return {options.script.begin() + 1, options.script.end()};
 }
 
 // True for a coordinator that has never led the run: it could not begin, or the store was out of
@@ -504,6 +520,7 @@ int train(const TrainOptions& asked) {
                                            .token = input.token,
                                            .workers = members_of(job, plan.value()),
                                            .hog_program = hogs.ok() ? hogs.value() : "",
+                                           .script = script_of(options),
                                            .coordinate = coordinator});
   remove_coordinator_address(run.value().path());  // a coordinator that died has not removed it
   if (!ending.ok()) return fail(ending.error(), 1);

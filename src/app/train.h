@@ -23,6 +23,10 @@ struct TrainOptions {
   bool json = false;
   std::string token_file;     // holds the token, or is written with a new one; empty = none
   bool start_workers = true;  // false: someone else starts them (`tenuto coordinator`)
+  // `tenuto launch`: the Python, the script and the script's arguments; empty = workers are
+  // tenuto's own programs.
+  std::vector<std::string> script;
+  std::vector<std::string> own_overrides;  // of `overrides`: those that the user gave
 };
 
 // Trains; returns the exit code. Must be called from the main thread, before any other is started.

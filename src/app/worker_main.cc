@@ -1,8 +1,5 @@
 // tenuto-worker: one worker of a run, or the text that its model writes. Started by `tenuto`.
 #include <linux/close_range.h>
-#include <poll.h>
-#include <sys/prctl.h>
-#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
@@ -12,8 +9,6 @@
 #include <cstdio>
 #include <cstdlib>
 #include <ctime>
-#include <fstream>
-#include <sstream>
 #include <string>
 #include <thread>
 #include <vector>
@@ -24,60 +19,13 @@
 #include "base/last_words.h"
 #include "base/standard_output.h"
 #include "worker/hog.h"
+#include "worker/parent.h"
 #include "worker/worker_run.h"
 
 namespace {
 
 // The pause before a worker that was left out registers again.
 constexpr std::chrono::seconds kPause{1};
-
-// The parent of a process; 0 when it is gone.
-int parent_of(int process) {
-  std::ifstream file("/proc/" + std::to_string(process) + "/stat");
-  std::string text;
-  std::getline(file, text);
-  const size_t name_end = text.rfind(')');  // the name may hold anything
-  if (name_end == std::string::npos) return 0;
-  std::istringstream rest(text.substr(name_end + 1));
-  std::string state;
-  int parent = 0;
-  rest >> state >> parent;
-  return rest ? parent : 0;
-}
-
-// Ends this process when the process of that number ends.
-void end_with(int process) {
-  const int descriptor = static_cast<int>(syscall(SYS_pidfd_open, process, 0));
-  // Without a descriptor, the process has ended (the caller checks this) or the kernel is old.
-  if (descriptor < 0) return;
-  std::thread([descriptor] {
-    pollfd ended{descriptor, POLLIN, 0};
-    while (poll(&ended, 1, -1) != 1) {
-    }
-    std::fprintf(stderr, "tenuto: this process ends, because the one that started it has ended\n");
-    _exit(1);
-  }).detach();
-}
-
-// Leaves signals to the launcher, which answers them for all its workers, and ends this process
-// when the launcher ends. A program of coordinator.launch may stand between them: the worker then
-// ends with either of the two.
-bool tie_to_parent(int parent) {
-  if (parent == 0) return true;  // without a launcher it answers signals itself
-  std::signal(SIGINT, SIG_IGN);
-  std::signal(SIGTERM, SIG_IGN);
-  std::signal(SIGHUP, SIG_IGN);
-  prctl(PR_SET_PDEATHSIG, SIGKILL);
-  end_with(parent);
-  // It may have died before the call above.
-  for (int process = getppid(); process > 0; process = parent_of(process)) {
-    if (process == parent) return true;
-  }
-  std::fprintf(stderr,
-               "tenuto: this process ends, because process %d, which started it, has ended\n",
-               parent);
-  return false;
-}
 
 int say(const std::string& sentence, int exit_code) {
   if (!sentence.empty()) std::fprintf(stderr, "tenuto: %s\n", sentence.c_str());
@@ -192,7 +140,7 @@ int run_program(int count, char** arguments) {
     if (exit_code == 0) std::printf("\n");
     return exit_code;
   }
-  if (!tie_to_parent(parent)) return 1;
+  if (!tenuto::tie_to_parent(parent)) return 1;
   if (take->parsed()) return end_of(tenuto::run_hog(hog));
   const char* token = std::getenv("TENUTO_TOKEN");
   worker.token = links.token = token == nullptr ? "" : token;

@@ -340,7 +340,8 @@ Result<std::unique_ptr<Data>> opened(const Job& job) {
 
 Result<std::unique_ptr<Data>> open_data(const Job& job) {
   const bool text = job.data.kind == "text";
-  if (text != model_kind(job.model).text) {
+  const ModelKind& kind = model_kind(job.model);
+  if (!kind.any_data && text != kind.text) {
     return refuse(cat("model.kind = \"", job.model.kind, "\" does not learn from data.kind = \"",
                       job.data.kind, "\": gpt takes text, mlp takes classes or csv"));
   }

@@ -10,6 +10,7 @@
 #include "base/check.h"
 #include "base/text.h"
 #include "engine/copies.h"
+#include "engine/data.h"
 #include "engine/stage_engine.h"
 #include "runtime/stages.h"
 #include "world/fit.h"
@@ -67,7 +68,7 @@ StageEngine::StageEngine(const Job& job, const Plan& plan, StageId stage,
       store_(*shared_->store),
       mailbox_(mailbox),
       module_(std::move(module)),
-      weights_(job, module_->parameters(), device_.place()),
+      weights_(job, module_->parameters(), device_.place(), module_->own_tensors()),
       sums_(weights_, device_),
       growth_(growth_in(job, weights_)),
       growing_(growth_, kReportElements) {
@@ -253,17 +254,28 @@ Result<std::unique_ptr<Device>> make_engine(const Job& job, const Plan& plan,
     shared->copies = make_copies(shared->device, shared->store);
   }
   const ModuleMaker module_of = options.module ? options.module : model_kind(job.model).make;
-  const auto make = [job, shared, module_of, &mailbox](
+  if (!module_of) {
+    return Error{Code::Invalid, Reach::Job,
+                 cat("model.kind = \"", job.model.kind, "\" is computed by a script alone: start ",
+                     "it with tenuto launch")};
+  }
+  const DataOpener data_of = options.data ? options.data : open_data;
+  const auto make = [job, shared, module_of, data_of, &mailbox](
                         const Plan& of, StageId stage) -> Result<std::unique_ptr<Device>> {
     const auto all = static_cast<int32_t>(of.stages.size());
     CHECK(stage.value >= 0 && stage.value < all, cat("a stage of ", all, ", not ", stage));
     if ((stage.value == 0 || stage.value == all - 1) && shared->data == nullptr) {
-      Result<std::unique_ptr<Data>> opened = open_data(job);
+      Result<std::unique_ptr<Data>> opened = data_of(job);
       if (!opened.ok()) return opened.error();
       shared->data = std::move(opened).value();
     }
     const DataExtent extent = shared->data != nullptr ? shared->data->extent() : DataExtent{};
-    auto module = module_of(job, extent, of.stages[static_cast<size_t>(stage.value)]);
+    std::unique_ptr<StageModule> module;
+    try {
+      module = module_of(job, extent, of.stages[static_cast<size_t>(stage.value)]);
+    } catch (const ModuleError& error) {
+      return Error{Code::Invalid, Reach::Job, cat("stage ", stage, ": ", error.what())};
+    }
     const Status fits = add_boundaries(*module, stage.value, all, shared->boundaries);
     if (!fits.ok()) return fits.error();
     return std::unique_ptr<Device>(

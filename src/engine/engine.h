@@ -20,16 +20,22 @@
 
 namespace tenuto {
 
+class Data;
 class StageModule;
 
 // Makes the module of a stage, which computes the layers of that stage.
 using ModuleMaker =
     std::function<std::unique_ptr<StageModule>(const Job&, const DataExtent&, const Stage&)>;
 
-// Options that only tests set.
+// Opens the data of a job (engine/data.h).
+using DataOpener = std::function<Result<std::unique_ptr<Data>>(const Job&)>;
+
+// What the Python package and tests set.
 struct EngineOptions {
   // The modules of the stages (engine/stage_module.h); none: those of the job's model.kind.
   ModuleMaker module;
+  // The data; none: what job.data names.
+  DataOpener data;
   // Treats the CPU's memory as a device's own: the engine has Copies, so the staged path can be run
   // without an accelerator.
   bool separate_memory = false;
@@ -40,7 +46,8 @@ struct EngineOptions {
 // partition.
 //
 // Requires: at least one stage, all of them the plan's and of one worker
-// Errors: Invalid/Job for a missing file, too little text, no such device.
+// Errors: Invalid/Job for a missing file, too little text, no such device, model.kind = "module"
+//         without options.module.
 Result<std::unique_ptr<Device>> make_engine(const Job& job, const Plan& plan,
                                             const std::vector<StageId>& stages, Mailbox& mailbox,
                                             EngineOptions options = {});

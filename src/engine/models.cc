@@ -190,7 +190,9 @@ std::unique_ptr<StageModule> made(const Job& job, const DataExtent& extent, cons
 }  // namespace
 
 const ModelKind& model_kind(const ModelSettings& model) {
-  static const ModelKind gpt{true, made<Gpt>}, mlp{false, made<Mlp>};
+  static const ModelKind gpt{true, false, made<Gpt>}, mlp{false, false, made<Mlp>};
+  static const ModelKind module{false, true, nullptr};
+  if (model.kind == "module") return module;
   return model.kind == "gpt" ? gpt : mlp;
 }
 

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <stdexcept>
 #include <vector>
 
 #include "engine/boundary.h"
@@ -23,6 +24,13 @@ struct Pass {
   DeferredWork* deferred = nullptr;
 };
 
+// Thrown by a module whose own code has failed: the text is a whole sentence for the user, and the
+// run ends with it.
+class ModuleError : public std::runtime_error {
+ public:
+  using std::runtime_error::runtime_error;
+};
+
 // The part of a model that one stage computes. The engine owns its parameters, runs its passes and
 // moves the tensors at its boundaries. Calls come from one thread at a time.
 class StageModule {
@@ -30,6 +38,10 @@ class StageModule {
   virtual ~StageModule() = default;
   // The parameters, and the buffers as cards that are not trained, in the order of the whole model.
   virtual std::vector<ParameterCard> parameters() const = 0;
+  // Tensors that the module's own code reads, one for each of parameters(); empty: the weights get
+  // tensors of their own. The parameters begin with the values of these, whatever their cards say,
+  // and these become views of the flat tensors.
+  virtual Tensors own_tensors() const { return {}; }
   // Called once, before forward. `weights` hold parameters() and outlive this; the forward reads
   // their values, which the engine changes between steps.
   virtual void bind(const Weights& weights) = 0;
@@ -55,7 +67,8 @@ class StageModule {
 
 // What the engine knows of a model.kind.
 struct ModelKind {
-  bool text = false;  // learns from text, and can write it
+  bool text = false;      // learns from text, and can write it
+  bool any_data = false;  // learns from data of every kind
   std::unique_ptr<StageModule> (*make)(const Job&, const DataExtent&, const Stage&) = nullptr;
 };
 

@@ -195,6 +195,8 @@ Status StageEngine::run(const Op& op) {
     return Error{Code::Exhausted, Reach::Worker,
                  cat("stage ", stage_,
                      " is out of memory: lower parallel.micro_rows or use a smaller model")};
+  } catch (const ModuleError& error) {
+    return Error{Code::Invalid, Reach::Job, cat("stage ", stage_, ": ", error.what())};
   } catch (const std::exception& exception) {
     const std::string text = exception.what();
     return failed(cat("stage ", stage_, ": torch: ", text.substr(0, text.find('\n'))));

@@ -33,7 +33,8 @@ void take_square_roots(at::Tensor& roots, const at::Tensor& of) {
 
 }  // namespace
 
-Weights::Weights(const Job& job, const std::vector<ParameterCard>& cards, at::Device place)
+Weights::Weights(const Job& job, const std::vector<ParameterCard>& cards, at::Device place,
+                 const std::vector<at::Tensor>& own)
     : optimizer_(job.optimizer.kind),
       momentum_(job.optimizer.momentum),
       bf16_(job.device.precision == "bf16"),
@@ -49,6 +50,10 @@ Weights::Weights(const Job& job, const std::vector<ParameterCard>& cards, at::De
   const at::NoGradGuard guard;
   at::Tensor start = at::empty({count_}, at::kFloat);
   fill_initial({start.mutable_data_ptr<float>(), static_cast<size_t>(count_)});
+  CHECK(own.empty() || own.size() == all_.size(), "a tensor for each card");
+  for (size_t i = 0; i < own.size(); ++i) {
+    start.narrow(0, all_[i].first, all_[i].card.count()).copy_(own[i].detach().reshape({-1}));
+  }
   values_ = start.to(place);
   gradients_ = at::zeros({count_}, values_.options());
   mean_ = at::zeros({count_}, values_.options());
@@ -65,7 +70,14 @@ Weights::Weights(const Job& job, const std::vector<ParameterCard>& cards, at::De
     const auto view = [&weight](const at::Tensor& flat) {
       return flat.narrow(0, weight.first, weight.card.count()).view(weight.card.shape).detach();
     };
-    weight.value = view(values_).requires_grad_(weight.card.trained);
+    weight.value = view(values_);
+    if (!own.empty()) {
+      // The module's tensor stays the same variable, whoever refers to it, with other memory.
+      at::Tensor adopted = own[static_cast<size_t>(&weight - all_.data())];
+      adopted.set_data(weight.value);
+      weight.value = adopted;
+    }
+    weight.value.requires_grad_(weight.card.trained);
     weight.gradient = view(gradients_);
     if (bf16_) weight.low = view(low_);
     weight.value.mutable_grad() = weight.gradient;

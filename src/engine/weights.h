@@ -37,8 +37,11 @@ struct WeightGradient {
 // tensors.
 class Weights {
  public:
-  // Initialised from the job's seed.
-  Weights(const Job& job, const std::vector<ParameterCard>& cards, at::Device place);
+  // Initialised from the job's seed, or with the values of `own`, see StageModule::own_tensors.
+  //
+  // Shapes: `own` is empty or has a tensor of the card's shape for each card
+  Weights(const Job& job, const std::vector<ParameterCard>& cards, at::Device place,
+          const std::vector<at::Tensor>& own = {});
   // Elements of the flat tensors, unused ones included.
   int64_t count() const { return count_; }
   // Those that weight decay applies to, which come first; without a shared weight.

@@ -64,6 +64,24 @@ std::vector<std::string> run_task(const LaunchSettings& settings, WorkerId worke
   return words;
 }
 
+// What the environment of a script says of its worker, in place of command-line arguments.
+std::vector<std::string> script_entries(const LaunchSettings& settings, WorkerId worker,
+                                        int32_t incarnation) {
+  const size_t count = settings.workers.size();
+  return {cat("TENUTO_TOKEN=", settings.token),
+          cat("TENUTO_COORDINATOR=", settings.coordinator),
+          cat("TENUTO_JOB=", settings.job),
+          cat("TENUTO_WORKER=", worker),
+          cat("TENUTO_INCARNATION=", incarnation),
+          cat("TENUTO_TLS=", settings.tls),
+          cat("TENUTO_PARENT=", getpid()),
+          cat("RANK=", worker),
+          cat("LOCAL_RANK=", worker),
+          cat("WORLD_SIZE=", count),
+          cat("LOCAL_WORLD_SIZE=", count),
+          "PYTHONUNBUFFERED=1"};
+}
+
 // The command-line arguments of a hog on the processors of the process `like`.
 std::vector<std::string> hog_task(const LaunchSettings& settings, const Hog& hog, int like) {
   std::vector<std::string> words = {"hog"};
@@ -195,12 +213,18 @@ Status Launcher::start_one(WorkerId worker, int32_t incarnation) {
   const std::string log = cat(settings_.directory, "/worker-", worker, ".log");
   std::vector<std::string> arguments = with_number(settings_.prefix, worker);
   arguments.push_back(settings_.program);
-  const std::vector<std::string> task = settings_.task.empty()
-                                            ? run_task(settings_, worker, incarnation)
-                                            : with_number(settings_.task, worker);
-  arguments.insert(arguments.end(), task.begin(), task.end());
-  arguments.insert(arguments.end(), {"--parent", cat(getpid())});
-  std::vector<std::string> environment = environment_with({"TENUTO_TOKEN=" + settings_.token});
+  std::vector<std::string> environment;
+  if (settings_.script.empty()) {
+    const std::vector<std::string> task = settings_.task.empty()
+                                              ? run_task(settings_, worker, incarnation)
+                                              : with_number(settings_.task, worker);
+    arguments.insert(arguments.end(), task.begin(), task.end());
+    arguments.insert(arguments.end(), {"--parent", cat(getpid())});
+    environment = environment_with({"TENUTO_TOKEN=" + settings_.token});
+  } else {
+    arguments.insert(arguments.end(), settings_.script.begin(), settings_.script.end());
+    environment = environment_with(script_entries(settings_, worker, incarnation));
+  }
   const int64_t said = size_of(log);
   pid_t pid = -1;
   const std::string program = arguments.front();

@@ -30,6 +30,9 @@ struct LaunchSettings {
   std::vector<WorkerId> workers;
   std::string hog_program = {};  // path of a worker's program that starts fast; empty = `program`
   std::string device = {};       // network.device, for hogs
+  // Words behind `program` when that is a Python: the user's script and its arguments. The script
+  // is told by its environment which worker it is (docs/bring-your-model.md); empty = no script.
+  std::vector<std::string> script = {};
 };
 
 // A process that is to take resources of the host of a worker.

@@ -260,7 +260,8 @@ Status Supervisor::start_workers() {
                           .directory = input_.directory,
                           .workers = input_.workers,
                           .hog_program = input_.hog_program,
-                          .device = input_.job->network.device});
+                          .device = input_.job->network.device,
+                          .script = input_.script});
 }
 
 void Supervisor::start_hog(const Notice& notice) {

@@ -22,6 +22,7 @@
 #include "transport/process/process_wire.h"
 #include "transport/transport.h"
 #include "world/job.h"
+#include "world/micro_loss.h"
 
 namespace tenuto {
 
@@ -44,6 +45,10 @@ struct RealDevice {
   std::function<void(const DeviceSettings& device)> bind_thread;
   // Returns the counter of tensor memory on the device (engine/engine.h); empty = there is none.
   std::function<MemoryCount*(const DeviceSettings& device)> memory = nullptr;
+  // Called by the worker's thread after each training step, with the losses of the micro-batches
+  // whose last stage this worker ran; empty = nobody wants to know. A step that is done again after
+  // a failure is told of again.
+  std::function<void(int64_t step, const std::vector<MicroLoss>& losses)> stepped = nullptr;
 };
 
 // Makes the device of worker `self` that the job asks for; it holds `stages`.

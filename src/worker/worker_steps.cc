@@ -227,6 +227,7 @@ Result<StepSummary> WorkerProcess::run_step(const RunStep& run, std::vector<Repa
   finish_summary(std::move(events).value(), run.step, summary);
   note_network(news, summary.sample);
   if (!virtual_clock) summary.sample.processor = processor_.end(monotonic_clock().now());
+  if (device_.stepped) device_.stepped(run.step, summary.losses);
   return summary;
 }
 

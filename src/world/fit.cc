@@ -34,6 +34,36 @@ Found misfit_of_name(const Job& job) {
   return {};
 }
 
+// What the layers of a model are, for people.
+const char* layers_in_words(const ModelSettings& model) {
+  if (model.kind == "module") return "the modules of the script";
+  return model.kind == "gpt" ? "embedding, blocks and head" : "hidden layers and head";
+}
+
+// What Python modules do not go with yet.
+Found misfit_of_module(const Job& job) {
+  if (job.model.kind != "module") return {};
+  if (job.device.kind != "cpu") {
+    return Misfit{"device.kind", cat("\"", job.device.kind, "\" does not go with model.kind = ",
+                                     "\"module\", which computes on \"cpu\": take that")};
+  }
+  if (job.device.precision != "fp32") {
+    return Misfit{"device.precision",
+                  cat("\"", job.device.precision, "\" does not go with model.kind = \"module\": ",
+                      "take \"fp32\", and torch.autocast inside the modules")};
+  }
+  if (job.is_served()) {
+    return Misfit{"model.kind",
+                  "\"module\" does not go with server shards yet: take sync.architecture = "
+                  "\"all-reduce\" and sync.mode = \"synchronous\""};
+  }
+  if (job.resilience.layers != "off") {
+    return Misfit{"resilience.layers", cat("\"", job.resilience.layers, "\" does not go with ",
+                                           "model.kind = \"module\" yet: take \"off\"")};
+  }
+  return {};
+}
+
 Found misfit_of_model(const Job& job) {
   const ModelSettings& model = job.model;
   const int32_t layers = cut_layers(model);
@@ -44,8 +74,8 @@ Found misfit_of_model(const Job& job) {
   if (job.device.kind != "paced" && job.parallel.stages > layers) {
     return Misfit{"parallel.stages",
                   cat(job.parallel.stages, " is more than the ", layers, " layers that ",
-                      model.kind == "gpt" ? "embedding, blocks and head" : "hidden layers and head",
-                      " make: lower it or raise model.layers (", model.layers, ")")};
+                      layers_in_words(model), " make: lower it or raise model.layers (",
+                      model.layers, ")")};
   }
   if (model.kind == "gpt" && model.width % model.heads != 0) {
     return Misfit{"model.width", cat(model.width, " is not a multiple of model.heads (",
@@ -60,6 +90,8 @@ Found misfit_of_model(const Job& job) {
 
 Found misfit_of_data(const Job& job) {
   if (job.device.kind == "paced") return {};
+  const bool module = job.model.kind == "module";
+  if (module && job.data.paths.empty()) return {};  // the script has the data
   if (job.data.paths.empty()) {
     return Misfit{"data.paths", cat("is empty: device.kind = \"", job.device.kind,
                                     "\" learns from files; name some, e.g. paths = "
@@ -69,7 +101,7 @@ Found misfit_of_data(const Job& job) {
     if (path.empty()) return Misfit{"data.paths", "holds an empty path: expected a file or folder"};
   }
   const bool text = job.data.kind == "text";
-  if (text != (job.model.kind == "gpt")) {
+  if (!module && text != (job.model.kind == "gpt")) {
     return Misfit{"data.kind",
                   cat("\"", job.data.kind, "\" does not fit model.kind = \"", job.model.kind,
                       "\": a gpt learns from \"text\", an mlp from \"classes\" or \"csv\"")};
@@ -387,6 +419,7 @@ Found misfit_of_network(const Job& job) {
 }  // namespace
 
 int32_t cut_layers(const ModelSettings& model) {
+  if (model.kind == "module") return model.layers;
   return model.layers + (model.kind == "gpt" ? 2 : 1);
 }
 
@@ -408,7 +441,7 @@ Found find_misfit(const Job& job) {
   for (const auto find :
        {misfit_of_name, misfit_of_holders, misfit_of_workers, find_misfit_of_sync, misfit_of_model,
         misfit_of_data, misfit_of_paced, misfit_of_network, misfit_of_send, misfit_of_absence,
-        misfit_of_path, misfit_of_numerics, misfit_of_layers}) {
+        misfit_of_path, misfit_of_numerics, misfit_of_layers, misfit_of_module}) {
     if (Found found = find(job)) return found;
   }
   return job.parallel.schedule.empty() ? find_misfit_of_workers(job) : Found();

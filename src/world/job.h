@@ -25,13 +25,15 @@ struct DataSettings {
 
 // [model]
 struct ModelSettings {
-  std::string kind = "gpt";  // gpt | mlp
-  int32_t layers = 4;        // gpt: transformer blocks; mlp: hidden layers
+  std::string kind = "gpt";  // gpt | mlp | module: PyTorch modules of the user's script
+  int32_t layers = 4;  // gpt: transformer blocks; mlp: hidden layers; module: modules of the list
   int32_t width = 128;
   int32_t heads = 4;       // gpt
   int32_t sequence = 128;  // gpt: bytes per row; mlp on classes: bytes per window
   double dropout = 0.0;    // [0, 1)
   bool tied = false;       // gpt: the head shares the embedding's weight
+  std::string digest;      // module: what all processes of the script must have alike; empty =
+                           // not compared
 };
 
 // [optimizer]
@@ -77,7 +79,8 @@ struct DeviceSettings {
   // paced: the length of each op, one number per stage or one for all
   std::vector<double> forward_ms = {5}, backward_input_ms = {5}, backward_weight_ms = {5};
   std::string clock = "virtual";   // paced: virtual | real
-  int64_t message_bytes = 65536;   // paced: size of an activation and of a gradient
+  int64_t message_bytes = 65536;   // paced, and model.kind = "module": size of an activation and
+                                   // of a gradient
   int64_t parameter_bytes = 4096;  // paced: weights of one stage
   std::string profile;             // paced: a model file with the times and bytes of each layer,
                                    // in place of the five settings above; empty = none

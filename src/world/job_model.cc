@@ -18,7 +18,7 @@ std::vector<double> spread(const std::vector<double>& times, int32_t workers) {
 }
 
 Bytes message_of(const Job& job) {
-  if (job.device.kind == "paced") return {job.device.message_bytes};
+  if (job.device.kind == "paced" || job.model.kind == "module") return {job.device.message_bytes};
   constexpr int64_t kFloat = 4;
   const int64_t rows =
       int64_t{job.parallel.micro_rows} * (job.model.kind == "gpt" ? job.model.sequence : 1);

@@ -45,9 +45,10 @@ std::vector<Key> run_keys() {
 std::vector<Key> model_keys() {
   return {
       key("model.kind", slot<&Job::model, &ModelSettings::kind>,
-          "gpt: a transformer over bytes; mlp: a classifier", {"gpt", "mlp"}),
+          "gpt: a transformer over bytes; mlp: a classifier; module: PyTorch modules of a script",
+          {"gpt", "mlp", "module"}),
       key("model.layers", slot<&Job::model, &ModelSettings::layers>,
-          "gpt: transformer blocks; mlp: hidden layers", whole(1, 1e5)),
+          "gpt: transformer blocks; mlp: hidden layers; module: modules", whole(1, 1e5)),
       key("model.width", slot<&Job::model, &ModelSettings::width>,
           "size of a hidden vector; gpt: a multiple of heads", whole(1, 1e6)),
       key("model.heads", slot<&Job::model, &ModelSettings::heads>, "gpt: attention heads",
@@ -58,6 +59,8 @@ std::vector<Key> model_keys() {
           "share of activations dropped in training", kBelow1),
       key("model.tied", slot<&Job::model, &ModelSettings::tied>,
           "gpt: the head shares the embedding's weight"),
+      key("model.digest", slot<&Job::model, &ModelSettings::digest>,
+          "module: what the scripts of all workers must have alike; set by tenuto launch"),
   };
 }
 

@@ -23,6 +23,7 @@ constexpr double kKeptOfBlock = 10;
 
 double parameters_of(const Job& job, const Stage& stage) {
   if (job.device.kind == "paced") return static_cast<double>(job.device.parameter_bytes) / kFloat;
+  if (job.model.kind == "module") return 0;  // only the script knows them
   // The width of a classifier's data is not known here: its first and last layer count as small.
   double count = 0;
   for (const ParameterCard& card :
@@ -34,6 +35,7 @@ double parameters_of(const Job& job, const Stage& stage) {
 
 // The bytes of an activation that one stage sends to the next.
 double activation_of(const Job& job) {
+  if (job.model.kind == "module") return static_cast<double>(job.device.message_bytes);
   const double rows = job.parallel.micro_rows;
   return rows * (job.model.kind == "gpt" ? job.model.sequence : 1) * job.model.width * kFloat;
 }
@@ -101,6 +103,9 @@ Status check_memory_of(const Job& job, const Plan& plan, const std::vector<Worke
   const std::string size =
       job.device.kind == "paced"
           ? cat("messages of ", job.device.message_bytes, " bytes")
+      : job.model.kind == "module"
+          ? cat("a model of ", job.model.layers, " modules and ", job.parallel.micro_rows,
+                " rows a micro-batch")
           : cat("a model of ", job.model.layers, " layers of width ", job.model.width, " and ",
                 job.parallel.micro_rows, " rows a micro-batch");
   return check_memory(cat(workers.size(), workers.size() == 1 ? " worker" : " workers",

@@ -87,6 +87,7 @@ int64_t ParameterCard::count() const {
 
 std::vector<ParameterCard> parameters_of(const ModelSettings& model, const DataExtent& extent,
                                          int32_t layer_first, int32_t layer_end) {
+  CHECK(model.kind != "module", "only the script knows the parameters of its modules");
   return model.kind == "gpt" ? gpt_parameters(model, layer_first, layer_end)
                              : mlp_parameters(model, extent, layer_first, layer_end);
 }

@@ -1,0 +1,164 @@
+// tenuto._tenuto: what the package `tenuto` needs of C++. Only tenuto/*.py calls it.
+#include <torch/csrc/utils/pybind.h>
+
+#include <ATen/ops/empty.h>
+#include <pybind11/stl.h>
+
+#include <cstdint>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "base/text.h"
+#include "engine/engine.h"
+#include "python_stage.h"
+#include "worker/parent.h"
+#include "worker/worker_run.h"
+#include "world/load.h"
+#include "world/parameters.h"
+
+namespace tenuto {
+namespace {
+
+namespace py = pybind11;
+
+// A user's mistake becomes a ValueError with the sentence.
+[[noreturn]] void refuse(const Error& error) { throw py::value_error(error.message); }
+
+// What the scripts of all workers must have alike; see Pipeline in tenuto/_pipeline.py.
+Status check_digest(const Job& job, const std::string& digest) {
+  if (job.model.digest.empty() || job.model.digest == digest) return ok();
+  return Error{Code::Invalid, Reach::Job,
+               cat("two scripts that differ: the one of this worker makes other modules, ",
+                   "initial values, shapes, seed or rows (", digest.substr(0, 12),
+                   ") than that with which the run began (", job.model.digest.substr(0, 12),
+                   "): start all workers with the same script, arguments and torch")};
+}
+
+// Reads a job file (empty = none) with overrides "section.key=value".
+py::dict read_job(const std::string& path, const std::vector<std::string>& overrides) {
+  const Result<LoadedJob> loaded = load_job(path, overrides);
+  if (!loaded.ok()) refuse(loaded.error());
+  const Job& job = loaded.value().job;
+  py::dict all;
+  all["name"] = job.name;
+  all["seed"] = job.seed;
+  all["steps"] = job.steps;
+  all["micro_rows"] = job.parallel.micro_rows;
+  all["micros"] = job.parallel.micros;
+  all["pipelines"] = job.parallel.pipelines;
+  all["stages"] = job.parallel.stages;
+  all["validate_micros"] = job.validate_micros;
+  all["data"] = !job.data.paths.empty();
+  all["threads"] = job.device.threads;
+  return all;
+}
+
+// The first micro-batch of the files that a job names: inputs and targets.
+std::pair<std::vector<at::Tensor>, std::vector<at::Tensor>> file_batch(
+    const std::string& path, const std::vector<std::string>& overrides) {
+  const Result<LoadedJob> loaded = load_job(path, overrides);
+  if (!loaded.ok()) refuse(loaded.error());
+  if (loaded.value().job.data.paths.empty()) {
+    throw py::value_error("fit() without a data set learns from the job's files, and data.paths is "
+                          "empty: give one of the two");
+  }
+  const Result<std::unique_ptr<Data>> data = open_data(loaded.value().job);
+  if (!data.ok()) refuse(data.error());
+  return {data.value()->inputs({}), data.value()->targets({})};
+}
+
+// The values with which the parameter of that name begins in a model of Tenuto's own.
+at::Tensor initial(const std::string& name, const std::vector<int64_t>& shape, double deviation,
+                   int64_t seed) {
+  const ParameterCard card{.name = name, .shape = shape, .deviation = deviation};
+  const at::Tensor values = at::empty(shape, at::kFloat);
+  initial_values(card, seed,
+                 {values.mutable_data_ptr<float>(), static_cast<size_t>(card.count())});
+  return values;
+}
+
+// What a run needs of the script. All of it is called with the GIL.
+struct Script {
+  py::object stage;    // (first layer, end, is last) -> tenuto._stage.Stage
+  py::object batch;    // see make_python_data; None: the job's files
+  py::object stepped;  // (step, losses); None: nobody wants to know
+  std::string digest;
+};
+
+Result<std::unique_ptr<Device>> make_device(const Script& script, const Job& job, const Plan& plan,
+                                            const std::vector<StageId>& stages, Mailbox& mailbox) {
+  if (Status same = check_digest(job, script.digest); !same.ok()) return same.error();
+  EngineOptions options;
+  const auto layers = plan.stages.back().layer_end;
+  // The script outlives the engine: see run().
+  options.module = [&script, layers](const Job&, const DataExtent&,
+                                     const Stage& stage) -> std::unique_ptr<StageModule> {
+    return with_python([&] {
+      return make_python_stage(
+          script.stage(stage.layer_first, stage.layer_end, stage.layer_end == layers));
+    });
+  };
+  if (!script.batch.is_none()) {
+    options.data = [&script](const Job&) -> Result<std::unique_ptr<Data>> {
+      const py::gil_scoped_acquire lock;
+      return make_python_data(script.batch);
+    };
+  }
+  return make_engine(job, plan, stages, mailbox, std::move(options));
+}
+
+// Takes part in a run to the end of this process's part. `settings` are the fields of
+// WorkerSettings and the launcher's process, `parent`. Returns the exit code and a sentence.
+std::pair<int, std::string> run(const py::dict& settings, py::object stage, py::object batch,
+                                py::object stepped, const std::string& digest) {
+  const auto text = [&](const char* key) { return py::cast<std::string>(settings[key]); };
+  const auto number = [&](const char* key) { return py::cast<int32_t>(settings[key]); };
+  const WorkerSettings worker{.coordinator = text("coordinator"),
+                              .job = text("job"),
+                              .token = text("token"),
+                              .tls = text("tls"),
+                              .self = {number("worker")},
+                              .incarnation = number("incarnation")};
+  const int parent = number("parent");
+  const Script script{std::move(stage), std::move(batch), std::move(stepped), digest};
+  const py::gil_scoped_release unlocked;
+  if (!tie_to_parent(parent)) return {1, ""};
+  RealDevice device;
+  device.make = [&script](const Job& of, const Plan& plan, const std::vector<StageId>& stages,
+                          Mailbox& mailbox) {
+    return make_device(script, of, plan, stages, mailbox);
+  };
+  device.bind_thread = bind_device;
+  device.memory = [](const DeviceSettings& of) { return &memory_count(of); };
+  if (!script.stepped.is_none()) {
+    device.stepped = [&script](int64_t step, const std::vector<MicroLoss>& losses) {
+      if (losses.empty()) return;
+      double sum = 0;
+      for (const MicroLoss& each : losses) sum += each.loss;
+      const double mean = sum / static_cast<double>(losses.size());
+      const py::gil_scoped_acquire lock;
+      try {
+        script.stepped(step, mean);
+      } catch (py::error_already_set& raised) {
+        raised.discard_as_unraisable("a callback of tenuto.Pipeline");
+      }
+    };
+  }
+  const WorkerEnd end = run_worker(worker, device);
+  return {end.exit_code, end.sentence};
+}
+
+}  // namespace
+}  // namespace tenuto
+
+PYBIND11_MODULE(_tenuto, module) {
+  namespace py = pybind11;
+  module.doc() = "What the package tenuto needs of C++; use the package.";
+  module.def("read_job", tenuto::read_job, py::arg("path"), py::arg("overrides"));
+  module.def("file_batch", tenuto::file_batch, py::arg("path"), py::arg("overrides"));
+  module.def("initial", tenuto::initial, py::arg("name"), py::arg("shape"), py::arg("deviation"),
+             py::arg("seed"));
+  module.def("run", tenuto::run, py::arg("settings"), py::arg("stage"), py::arg("batch"),
+             py::arg("stepped"), py::arg("digest"));
+}

@@ -1,0 +1,190 @@
+"""The layers of a user's model, their parameters, and what crosses between them."""
+
+from __future__ import annotations
+
+import copy
+import ctypes
+import hashlib
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, NamedTuple, Union
+
+import torch
+from torch import nn
+
+from . import _tenuto
+
+# What a user gives as the model: a function that makes the layers, or the layers themselves.
+ModelSource = Union[nn.Sequential, Callable[[], Union[nn.Sequential, Sequence[nn.Module]]]]
+
+
+class Card(NamedTuple):
+    """One parameter or buffer. Its name does not depend on how the model is cut."""
+
+    name: str
+    tensor: torch.Tensor
+    trained: bool
+
+
+def initial_values(name: str, shape: Sequence[int], deviation: float, seed: int) -> torch.Tensor:
+    """Return fp32 values drawn from a normal distribution, as a function of (seed, name) alone.
+
+    Tenuto's own models begin with them, so a module that sets its parameters to these values under
+    the same names begins as those models do. `shape` is that of the result.
+    """
+    return _tenuto.initial(name, list(shape), float(deviation), int(seed))
+
+
+def as_tensors(value: Any, whose: str) -> tuple[torch.Tensor, ...]:
+    """Return a tensor, or a tuple or list of tensors, as a tuple; TypeError for anything else."""
+    if isinstance(value, torch.Tensor):
+        return (value,)
+    if isinstance(value, (tuple, list)) and all(isinstance(one, torch.Tensor) for one in value):
+        return tuple(value)
+    raise TypeError(
+        f"{whose} gives {type(value).__name__}: expected a tensor or a tuple of tensors"
+    )
+
+
+def build(source: ModelSource, seed: int) -> list[nn.Module]:
+    """Make the layers anew. A function is called under the seed; modules are copied."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        made: Any = copy.deepcopy(source) if isinstance(source, nn.Sequential) else source()
+    layers = list(made) if isinstance(made, (nn.Sequential, nn.ModuleList, list, tuple)) else None
+    if not layers or not all(isinstance(layer, nn.Module) for layer in layers):
+        found = "an empty list" if layers == [] else type(made).__name__
+        raise TypeError(
+            f"the model is {found}: expected an nn.Sequential or a list of modules, or a function "
+            "that returns one of them; the model can be cut between any two of its modules"
+        )
+    return layers
+
+
+def title_of(layers: Sequence[nn.Module], index: int) -> str:
+    """Return the name of a layer for people."""
+    return f"layer {index} ({type(layers[index]).__name__})"
+
+
+def _tensors_of(layer: nn.Module) -> Iterable[tuple[str, torch.Tensor, bool]]:
+    for name, parameter in layer.named_parameters():
+        yield name, parameter, True
+    for name, buffer in layer.named_buffers():
+        yield name, buffer, False
+
+
+def _check_parameter(name: str, tensor: torch.Tensor) -> None:
+    if isinstance(tensor, nn.parameter.UninitializedTensorMixin):
+        raise TypeError(f"parameter {name} has no shape yet: run lazy modules once in the function")
+    if tensor.dtype != torch.float32 or tensor.layout != torch.strided or tensor.is_meta:
+        raise TypeError(
+            f"parameter {name} is {tensor.dtype} on {tensor.device}: expected torch.float32 on the "
+            "CPU; torch.autocast inside the modules computes in less"
+        )
+    if tensor.device.type != "cpu":
+        raise TypeError(f"parameter {name} is on {tensor.device}: leave it on the CPU")
+
+
+def cards_of(layers: Sequence[nn.Module], first: int, end: int) -> list[Card]:
+    """Return the parameters and fp32 buffers of layers [first, end), in the order of the model.
+
+    A tensor that several modules share has one card, under its first name in the whole model.
+    Buffers of other types are not among them: they must never change.
+
+    Raises ValueError if a layer outside shares a parameter, and TypeError if it is not fp32.
+    """
+    names: dict[int, str] = {}
+    users: dict[int, list[int]] = {}
+    cards: dict[int, Card] = {}
+    for index, layer in enumerate(layers):
+        for name, tensor, is_parameter in _tensors_of(layer):
+            names.setdefault(id(tensor), f"{index}.{name}")
+            users.setdefault(id(tensor), []).append(index)
+            if is_parameter:
+                _check_parameter(f"{index}.{name}", tensor)
+            elif tensor.dtype != torch.float32:
+                continue
+            if first <= index < end:
+                trained = is_parameter and tensor.requires_grad
+                cards.setdefault(id(tensor), Card(names[id(tensor)], tensor, trained))
+    for key, card in cards.items():
+        outside = [user for user in users[key] if not first <= user < end]
+        if outside:
+            inside = next(user for user in users[key] if first <= user < end)
+            raise ValueError(
+                f"layers {min(inside, outside[0])} and {max(inside, outside[0])} share {card.name},"
+                " and this plan cuts the model between them: use fewer stages, or do not share it"
+            )
+    return list(cards.values())
+
+
+class Trace:
+    """What crosses between the layers of a model, and a digest of what it begins with.
+
+    cuts[i] are the tensors in front of layer i, and cuts[-1] the outputs, all without memory.
+    """
+
+    def __init__(self, layers: Sequence[nn.Module], inputs: tuple[torch.Tensor, ...]) -> None:
+        self.cuts = [self._without_memory(inputs)]
+        self.outputs = inputs
+        self._sum = hashlib.sha256()
+        for card in cards_of(layers, 0, len(layers)):
+            self._add(card)
+        with torch.no_grad(), torch.random.fork_rng(devices=[]):
+            torch.manual_seed(0)
+            for index, layer in enumerate(layers):
+                title = title_of(layers, index)
+                guard = BufferGuard(layer, title)
+                self.outputs = as_tensors(layer(*self.outputs), title)
+                guard.check()
+                self.cuts.append(self._without_memory(self.outputs))
+
+    @staticmethod
+    def _without_memory(tensors: tuple[torch.Tensor, ...]) -> tuple[torch.Tensor, ...]:
+        return tuple(torch.empty(t.shape, dtype=t.dtype, device="meta") for t in tensors)
+
+    def _add(self, card: Card) -> None:
+        values = card.tensor.detach().contiguous()
+        self._sum.update(f"{card.name} {tuple(values.shape)} {card.trained};".encode())
+        self._sum.update(ctypes.string_at(values.data_ptr(), values.nbytes))
+
+    def finish(self, text: str) -> str:
+        """Return the digest of parameters, cuts and `text`, which is what else must be alike."""
+        cuts = [[(str(t.dtype), tuple(t.shape)) for t in cut] for cut in self.cuts]
+        self._sum.update(f"{cuts} {text}".encode())
+        return self._sum.hexdigest()
+
+    def message_bytes(self) -> int:
+        """Return the size of the largest message between two layers."""
+        sizes = [sum(t.numel() * t.element_size() for t in cut) for cut in self.cuts[1:-1]]
+        return max(sizes, default=4)
+
+
+class BufferGuard:
+    """Notices that a training forward has changed a buffer, and refuses the module by name.
+
+    A step that was interrupted runs some micro-batches again, and replicas see different rows, so a
+    buffer that a forward changes would depend on what happened in the run.
+    """
+
+    def __init__(self, layer: nn.Module, title: str) -> None:
+        self._layer = layer
+        self._title = title
+        self._before = [
+            (owner, name, buffer, buffer._version)
+            for owner in layer.modules()
+            for name, buffer in owner._buffers.items()
+            if buffer is not None
+        ]
+
+    def check(self) -> None:
+        """Raise TypeError if a buffer is another one than before, or has been written."""
+        for owner, name, buffer, version in self._before:
+            if owner._buffers.get(name) is buffer and buffer._version == version:
+                continue
+            place = next((path for path, of in self._layer.named_modules() if of is owner), "")
+            full = f"{place}.{name}" if place else name
+            raise TypeError(
+                f"{self._title}: {type(owner).__name__} changes its buffer {full} in a training "
+                "forward, which a step that is run again would do twice: use a module without "
+                "such a buffer (GroupNorm or LayerNorm for BatchNorm), or call eval() on it"
+            )

@@ -1,0 +1,235 @@
+"""Pipeline: a model, its loss and the settings of its training."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from types import TracebackType
+from typing import Any, Optional, Union
+
+import torch
+from torch.utils.data import default_collate
+
+from . import _tenuto
+from ._model import ModelSource, Trace, as_tensors, build
+from ._stage import Stage, Tensors, checked_loss
+
+Config = Union[str, "os.PathLike[str]", Mapping[str, Any], None]
+Callback = Callable[[int, float], object]
+
+
+class Pipeline:
+    """A model that workers train together, each some of its layers on some of the data.
+
+    model     an nn.Sequential, or a function without arguments that returns one or a list of
+              modules. It is cut between modules; each gets what the one before it returns, a tensor
+              or a tuple of them. The function is called in every worker under the job's seed.
+    loss      a function of the model's outputs, then the targets; gives one number, the mean over
+              the rows of a micro-batch.
+    config    a job file (TOML, docs/formats.md), or a mapping such as {"parallel": {"stages": 2}}.
+    callbacks functions of (step, loss), called after each step in the workers that hold the last
+              stage, with the mean loss of the micro-batches that this worker has computed.
+
+    Errors: TypeError and ValueError with a sentence for a model, loss or setting that does not fit.
+    """
+
+    def __init__(
+        self,
+        model: ModelSource,
+        *,
+        loss: Callable[..., torch.Tensor],
+        config: Config = None,
+        callbacks: Sequence[Callback] = (),
+    ) -> None:
+        self._model = model
+        self._loss = loss
+        self._callbacks = tuple(callbacks)
+        self._job_file = ""
+        self._overrides: list[str] = []
+        if isinstance(config, Mapping):
+            self._overrides = _overrides_of(config)
+        elif config is not None:
+            self._job_file = os.path.abspath(os.fspath(config))
+        self._overrides += json.loads(os.environ.get("TENUTO_OVERRIDES", "[]"))
+        self._overrides.append("model.kind=module")
+        if not callable(loss):
+            raise TypeError(f"loss is {type(loss).__name__}: expected a function")
+
+    def __enter__(self) -> Pipeline:
+        return self
+
+    def __exit__(
+        self,
+        kind: Optional[type[BaseException]],
+        error: Optional[BaseException],
+        trace: Optional[TracebackType],
+    ) -> None:
+        return None
+
+    def fit(self, dataset: Any = None, *, validation: Any = None) -> None:
+        """Train, from the first step or a checkpoint to the job's last one.
+
+        dataset     a function of (seed, iteration, micro) that returns the rows of one micro-batch
+                    as (inputs, targets), each a tensor or a tuple of tensors; or a data set with
+                    len() and items (input, target), of which every row is seen once before any is
+                    seen again, in an order that the seed gives; or None: the job's data.paths.
+        validation  the same, for the held-out pass; None: there is none, unless data.paths are
+                    given.
+
+        Returns when this worker's part is done. Otherwise the process ends with the exit code of
+        `tenuto worker`. Raises RuntimeError when the script was not started by `tenuto launch`.
+        """
+        describes = os.environ.get("TENUTO_DESCRIBE")
+        if describes is None and "TENUTO_COORDINATOR" not in os.environ:
+            raise RuntimeError(
+                "fit() trains once in a script that `tenuto launch` has started: type "
+                f"tenuto launch {sys.argv[0]}"
+            )
+        # More than any model has: the number of layers is not known before the seed is.
+        job = _tenuto.read_job(self._job_file, [*self._overrides, "model.layers=100000"])
+        batches = _Batches(dataset, validation, job)
+        layers = build(self._model, job["seed"])
+        settings = [*self._overrides, f"model.layers={len(layers)}"]
+        if dataset is not None and validation is None:
+            settings.append("job.validate_micros=0")
+        inputs, targets = (
+            batches(False, 0, 0)
+            if dataset is not None
+            else tuple(map(tuple, _tenuto.file_batch(self._job_file, settings)))
+        )
+        trace = Trace(layers, inputs)
+        with torch.no_grad():
+            checked_loss(self._loss(*trace.outputs, *targets))
+        digest = trace.finish(f"{job['seed']} {job['micro_rows']}")
+        if describes is not None:
+            settings += [f"model.digest={digest}", f"device.message_bytes={trace.message_bytes()}"]
+            _tenuto.read_job(self._job_file, settings)
+            with open(describes, "w", encoding="utf-8") as file:
+                json.dump({"job": self._job_file, "overrides": settings}, file)
+            raise SystemExit(0)
+        self._run(job, trace, batches if dataset is not None else None, digest)
+
+    def _run(
+        self, job: Mapping[str, Any], trace: Trace, batch: Optional[_Batches], digest: str
+    ) -> None:
+        def stage(first: int, end: int, _last: bool) -> Stage:
+            return Stage(build(self._model, job["seed"]), first, end, trace.cuts, self._loss)
+
+        def stepped(step: int, loss: float) -> None:
+            for callback in self._callbacks:
+                callback(step, loss)
+
+        take = os.environ.pop
+        settings = {
+            "coordinator": take("TENUTO_COORDINATOR"),
+            "job": take("TENUTO_JOB"),
+            "token": take("TENUTO_TOKEN", ""),
+            "tls": take("TENUTO_TLS", ""),
+            "worker": int(take("TENUTO_WORKER")),
+            "incarnation": int(take("TENUTO_INCARNATION", "0")),
+            "parent": int(take("TENUTO_PARENT", "0")),
+        }
+        code, sentence = _tenuto.run(
+            settings,
+            stage=stage,
+            batch=batch,
+            stepped=stepped if self._callbacks else None,
+            digest=digest,
+        )
+        if code != 0:
+            if sentence:
+                print(f"tenuto: {sentence}", file=sys.stderr, flush=True)
+            raise SystemExit(code)
+
+
+def _overrides_of(config: Mapping[str, Any]) -> list[str]:
+    """Return the settings of a mapping of mappings as "section.key=value"."""
+    found = []
+    for section, keys in config.items():
+        if not isinstance(keys, Mapping):
+            raise TypeError(
+                f"config[{section!r}] is {type(keys).__name__}: expected a mapping of keys, as a "
+                "section of a job file; write tables in a list, such as [[fault]], in a job file"
+            )
+        for key, value in keys.items():
+            text = value if isinstance(value, str) else json.dumps(value)
+            found.append(f"{section}.{key}={text}")
+    return found
+
+
+class _Batches:
+    """The micro-batches of a run: a function of (held_out, iteration, micro)."""
+
+    def __init__(self, training: Any, held_out: Any, job: Mapping[str, Any]) -> None:
+        self._seed: int = job["seed"]
+        rows, micros = job["micro_rows"], job["micros"] * job["pipelines"]
+        self._functions = [
+            _function_of(data, what, rows, micros)
+            for data, what in ((training, "dataset"), (held_out, "validation"))
+        ]
+        # A worker that holds the first and the last stage asks for inputs and targets apart.
+        self._last: tuple[Any, Any] = (None, None)
+
+    def __call__(self, held_out: bool, iteration: int, micro: int) -> tuple[Tensors, Tensors]:
+        key = (held_out, iteration, micro)
+        known, batch = self._last
+        if known == key:
+            return batch
+        function = self._functions[1 if held_out else 0]
+        if function is None:
+            raise ValueError("a held-out pass needs fit(validation=...): give it")
+        made = function(self._seed, iteration, micro)
+        if not isinstance(made, (tuple, list)) or len(made) != 2:
+            raise TypeError(
+                f"the data set gives {type(made).__name__}: expected (inputs, targets), each a "
+                "tensor or a tuple of tensors"
+            )
+        batch = (as_tensors(made[0], "the data set"), as_tensors(made[1], "the data set"))
+        self._last = (key, batch)
+        return batch
+
+
+def _function_of(
+    data: Any, what: str, rows: int, micros: int
+) -> Optional[Callable[[int, int, int], Any]]:
+    if data is None:
+        return None
+    if hasattr(data, "__getitem__") and hasattr(data, "__len__"):
+        return _RowsInTurn(data, what, rows, micros)
+    if callable(data):
+        return data
+    raise TypeError(
+        f"{what} is {type(data).__name__}: expected a function of (seed, iteration, micro), or a "
+        "data set with len() and items (input, target)"
+    )
+
+
+class _RowsInTurn:
+    """Draws the rows of a map-style data set: each once an epoch, in an order made by the seed.
+
+    The row is a function of (seed, step, micro-batch, row), so whatever worker asks, and whatever
+    has died meanwhile, no row is left out or seen twice.
+    """
+
+    def __init__(self, data: Any, what: str, rows: int, micros: int) -> None:
+        self._data, self._rows, self._micros = data, rows, micros
+        self._order: tuple[int, Any] = (-1, None)
+        if len(data) == 0:
+            raise ValueError(f"{what} is empty: expected at least one row")
+
+    def index(self, seed: int, step: int, micro: int, row: int) -> int:
+        """Return which row of the data set this one is."""
+        number = (step * self._micros + micro) * self._rows + row
+        epoch, place = divmod(number, len(self._data))
+        known, order = self._order
+        if known != epoch:
+            generator = torch.Generator().manual_seed((seed * 1_000_003 + epoch) % 2**63)
+            order = torch.randperm(len(self._data), generator=generator)
+            self._order = (epoch, order)
+        return int(order[place])
+
+    def __call__(self, seed: int, step: int, micro: int) -> Any:
+        places = [self.index(seed, step, micro, row) for row in range(self._rows)]
+        return default_collate([self._data[place] for place in places])

@@ -1,0 +1,80 @@
+"""One stage: the layers that a worker computes. Threads of the engine call it."""
+
+from __future__ import annotations
+
+import sys
+import traceback
+from collections.abc import Callable, Sequence
+from types import TracebackType
+from typing import Any, Optional
+
+import torch
+from torch import nn
+
+from ._model import BufferGuard, as_tensors, cards_of, title_of
+
+Tensors = tuple[torch.Tensor, ...]
+
+
+class Stage:
+    """Layers [first, end) of a model. `inputs` and `outputs` show the types and shapes there."""
+
+    def __init__(
+        self,
+        layers: Sequence[nn.Module],
+        first: int,
+        end: int,
+        cuts: Sequence[Tensors],
+        loss: Callable[..., torch.Tensor],
+    ) -> None:
+        self.first = first
+        self.count = end - first
+        self.cards = cards_of(layers, first, end)
+        self.inputs = cuts[first]
+        self.outputs = cuts[end]
+        self._layers = [layers[index] for index in range(first, end)]
+        self._titles = [title_of(layers, index) for index in range(first, end)]
+        # Modules that the user has put into evaluation mode stay there.
+        self._modes = [[(m, m.training) for m in layer.modules()] for layer in self._layers]
+        self._trains = [True] * self.count
+        self._guards = [BufferGuard(*pair) for pair in zip(self._layers, self._titles)]
+        self._loss = loss
+
+    def run(self, index: int, tensors: Tensors, training: bool) -> Tensors:
+        """Compute layer first + index."""
+        if self._trains[index] != training:
+            for module, trains in self._modes[index]:
+                module.training = trains and training
+            self._trains[index] = training
+        outputs = as_tensors(self._layers[index](*tensors), self._titles[index])
+        if training:
+            self._guards[index].check()
+        return outputs
+
+    def loss(self, outputs: Tensors, targets: Tensors) -> torch.Tensor:
+        """Compute the loss of a micro-batch, a tensor with one number and no dimension."""
+        return checked_loss(self._loss(*outputs, *targets))
+
+
+def checked_loss(value: Any) -> torch.Tensor:
+    """Return a loss that is a floating-point scalar; raise TypeError for any other."""
+    if not isinstance(value, torch.Tensor):
+        raise TypeError(f"the loss is {type(value).__name__}: expected a tensor with one number")
+    if value.dim() != 0 or not value.is_floating_point():
+        raise TypeError(
+            f"the loss has shape {list(value.shape)} and type {value.dtype}: expected one "
+            "floating-point number, such as the mean over the rows of the micro-batch"
+        )
+    return value
+
+
+def tell_exception(raised: BaseException, trace: Optional[TracebackType]) -> str:
+    """Write the traceback to stderr, and return one sentence: what was raised, and where."""
+    traceback.print_exception(type(raised), raised, trace, file=sys.stderr)
+    sys.stderr.flush()
+    text = " ".join(str(raised).split())
+    sentence = f"{type(raised).__name__}: {text}" if text else type(raised).__name__
+    frames = traceback.extract_tb(trace)
+    if frames:
+        sentence += f" ({frames[-1].filename}:{frames[-1].lineno}, in {frames[-1].name})"
+    return sentence + "; the traceback is in this worker's log"

@@ -1,0 +1,20 @@
+"""The extension module. Only the package itself calls it."""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+
+def read_job(path: str, overrides: Sequence[str]) -> dict[str, Any]: ...
+def initial(name: str, shape: Sequence[int], deviation: float, seed: int) -> torch.Tensor: ...
+def file_batch(
+    path: str, overrides: Sequence[str]
+) -> tuple[list[torch.Tensor], list[torch.Tensor]]: ...
+def run(
+    settings: dict[str, Any],
+    stage: Callable[[int, int, bool], Any],
+    batch: Callable[[bool, int, int], tuple[tuple[torch.Tensor, ...], tuple[torch.Tensor, ...]]]
+    | None,
+    stepped: Callable[[int, float], object] | None,
+    digest: str,
+) -> tuple[int, str]: ...

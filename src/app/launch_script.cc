@@ -1,0 +1,187 @@
+#include "app/launch_script.h"
+
+#include <fcntl.h>
+#include <spawn.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <filesystem>
+#include <nlohmann/json.hpp>
+#include <utility>
+
+#include "app/config.h"
+#include "app/train.h"
+#include "base/file.h"
+#include "base/sentence.h"
+#include "base/text.h"
+
+extern char** environ;
+
+namespace tenuto {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr int kUsage = 2;
+
+int fail(const std::string& sentence, int exit_code) {
+  std::fprintf(stderr, "tenuto: %s\n", told(sentence).c_str());
+  return exit_code;
+}
+
+std::string variable(const char* name) {
+  const char* value = std::getenv(name);
+  return value == nullptr ? std::string() : value;
+}
+
+// The Python of the scripts: that of the flag, of TENUTO_PYTHON, of the active environment, or
+// python3.
+std::string python_of(const LaunchOptions& options) {
+  if (!options.python.empty()) return options.python;
+  if (const std::string given = variable("TENUTO_PYTHON"); !given.empty()) return given;
+  for (const char* active : {"VIRTUAL_ENV", "CONDA_PREFIX"}) {
+    const std::string python = variable(active) + "/bin/python";
+    if (!variable(active).empty() && access(python.c_str(), X_OK) == 0) return python;
+  }
+  return "python3";
+}
+
+// Lets scripts find the package of the build tree that this program is in; an installed package is
+// found without that.
+void show_package() {
+  std::error_code failure;
+  const fs::path self = fs::read_symlink("/proc/self/exe", failure);
+  const fs::path package = self.parent_path().parent_path().parent_path() / "python";
+  if (failure || !fs::exists(package / "tenuto" / "__init__.py", failure)) return;
+  const std::string before = variable("PYTHONPATH");
+  const std::string path = package.string() + (before.empty() ? "" : ":" + before);
+  setenv("PYTHONPATH", path.c_str(), 1);
+}
+
+// A file that is removed at the end.
+class PassingFile {
+ public:
+  PassingFile() {
+    std::string name = (fs::temp_directory_path() / "tenuto-job-XXXXXX").string();
+    const int descriptor = mkstemp(name.data());
+    if (descriptor < 0) return;
+    close(descriptor);
+    path_ = name;
+  }
+  PassingFile(const PassingFile&) = delete;
+  PassingFile& operator=(const PassingFile&) = delete;
+  ~PassingFile() {
+    if (!path_.empty()) unlink(path_.c_str());
+  }
+  const std::string& path() const { return path_; }  // empty: it could not be made
+
+ private:
+  std::string path_;
+};
+
+// Runs a program to its end with stdout closed to it. Returns its exit code, 128 + the number of
+// the signal that has ended it, or minus the errno of what went wrong.
+int run_quietly(std::vector<std::string> words) {
+  std::vector<char*> pointers;
+  for (std::string& word : words) pointers.push_back(word.data());
+  pointers.push_back(nullptr);
+  posix_spawn_file_actions_t actions;
+  posix_spawn_file_actions_init(&actions);
+  posix_spawn_file_actions_addopen(&actions, STDOUT_FILENO, "/dev/null", O_WRONLY, 0);
+  pid_t pid = -1;
+  const int failure = posix_spawnp(&pid, pointers[0], &actions, nullptr, pointers.data(), environ);
+  posix_spawn_file_actions_destroy(&actions);
+  if (failure != 0) return -failure;
+  int status = 0;
+  while (waitpid(pid, &status, 0) < 0) {
+    if (errno != EINTR) return -errno;
+  }
+  return WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
+}
+
+// What a script says of its job: the job file, which may be none, and what replaces its settings.
+struct Description {
+  std::string job_file;
+  std::vector<std::string> overrides;
+};
+
+Result<Description> read_description(const std::string& path, const std::string& script) {
+  const Error none = invalid(
+      cat(script, " has ended before it called tenuto.Pipeline(...).fit(...): call fit in the ",
+          "part of the script that every start reaches"));
+  const Result<std::string> text = read_file(path);
+  if (!text.ok() || text.value().empty()) return none;
+  const auto json = nlohmann::json::parse(text.value(), nullptr, false);
+  if (!json.is_object() || !json.contains("overrides")) return none;
+  Description found;
+  found.job_file = json.value("job", "");
+  for (const auto& each : json["overrides"]) {
+    if (each.is_string()) found.overrides.push_back(each.get<std::string>());
+  }
+  return found;
+}
+
+// Asks the script for its job: runs it with an environment in which fit() describes the job and
+// ends the process.
+//
+// Errors: Invalid/Call  the script fails, or never calls fit()
+Result<Description> ask_script(const LaunchOptions& options, const std::string& python) {
+  const std::string& script = options.script.front();
+  const PassingFile answer;
+  if (answer.path().empty()) {
+    return invalid(cat("no file can be made in ", fs::temp_directory_path().string(), ": ",
+                       std::strerror(errno)));
+  }
+  setenv("TENUTO_DESCRIBE", answer.path().c_str(), 1);
+  setenv("TENUTO_OVERRIDES", nlohmann::json(options.overrides).dump().c_str(), 1);
+  std::vector<std::string> words = {python};
+  words.insert(words.end(), options.script.begin(), options.script.end());
+  const int ended = run_quietly(std::move(words));
+  unsetenv("TENUTO_DESCRIBE");
+  if (ended < 0) return invalid(cat("cannot start ", python, ": ", std::strerror(-ended)));
+  if (ended != 0) {
+    return invalid(cat(script, " has ended with exit code ", ended,
+                       " before it could be trained: see its message above"));
+  }
+  return read_description(answer.path(), script);
+}
+
+}  // namespace
+
+int launch_script(const LaunchOptions& options) {
+  const std::string& script = options.script.front();
+  if (access(script.c_str(), R_OK) != 0) {
+    return fail(cat("cannot read the script ", script, ": ", std::strerror(errno)), kUsage);
+  }
+  show_package();
+  const std::string python = python_of(options);
+  const Result<Description> said = ask_script(options, python);
+  if (!said.ok()) return fail(said.error().message, 1);
+  const Description& description = said.value();
+  const auto job = load_effective_job(description.job_file, description.overrides);
+  if (!job.ok()) return fail(job.error().message, kUsage);
+  const int32_t workers = job.value().job.worker_count();
+  if (options.workers != 0 && options.workers != workers) {
+    return fail(cat("-n ", options.workers, ": the job of ", script, " has ", workers,
+                    " workers (parallel.stages x parallel.pipelines): give -n ", workers,
+                    ", or change the job"),
+                kUsage);
+  }
+  TrainOptions train_options;
+  train_options.job_file = description.job_file;
+  train_options.overrides = description.overrides;
+  train_options.own_overrides = options.overrides;
+  train_options.beginning = options.beginning;
+  train_options.from_step = options.from_step;
+  train_options.json = options.json;
+  train_options.script = {python};
+  train_options.script.insert(train_options.script.end(), options.script.begin(),
+                              options.script.end());
+  return train(train_options);
+}
+
+}  // namespace tenuto

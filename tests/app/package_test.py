@@ -1,0 +1,165 @@
+"""The Python package: modules of a script, trained by `tenuto launch` with real processes."""
+import json
+import os
+import pathlib
+import subprocess
+import unittest
+
+from harness import LIMIT, TENUTO, Case, Run
+
+HERE = pathlib.Path(__file__).resolve().parent
+EXAMPLES = HERE.parent.parent / "examples"
+PYTHON = os.environ["TENUTO_TORCH_PYTHON"]
+PACKAGE = os.environ["TENUTO_PACKAGE"]
+SCRIPT = HERE / "package_model.py"
+
+
+class Launch(Case):
+    def write_module_job(self, **more):
+        settings = {"job__validate_micros": 0, "job__steps": 6, "device__kind": "cpu",
+                    "parallel__micro_rows": 4, **more}
+        self.write_job(**settings)
+        text = self.job.read_text().splitlines()
+        paced = ("forward_ms", "backward_", "message_bytes")
+        self.job.write_text("\n".join(line for line in text if not line.startswith(paced)) + "\n")
+
+    def launch(self, *words, name="small", flags=(), expected=0):
+        """Trains a script to its end: `words` are the script and its arguments."""
+        process = subprocess.Popen(
+            [TENUTO, "launch", "--python", PYTHON, *flags,
+             f"--job.directory={self.folder / 'runs'}", f"--job.name={name}",
+             *map(str, words)],
+            text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE, stdin=subprocess.DEVNULL)
+        run = Run(process, self.folder / "runs" / name)
+        self.addCleanup(self.clean_up, run)
+        code = run.finish()
+        self.assertEqual(code, expected, f"stderr: {run.errors}\nstdout: {run.output}\n"
+                                         f"logs: {self.logs(run)}")
+        return run
+
+    def launch_model(self, model, **more):
+        return self.launch(SCRIPT, model, self.job, **more)
+
+
+class Example(Launch):
+    OVERRIDES = ("--optimizer.clip=0", "--optimizer.schedule=constant",
+                 "--optimizer.warm_up_steps=0", "--job.steps=6")
+    GRIDS = {"two": ("--parallel.stages=2", "--parallel.pipelines=2", "--parallel.micros=2"),
+             "four": ("--parallel.stages=4", "--parallel.pipelines=1", "--parallel.micros=4"),
+             "one": ("--parallel.stages=1", "--parallel.pipelines=1", "--parallel.micros=4")}
+
+    def example(self, grid, *words, flags=(), overrides=()):
+        return self.launch(EXAMPLES / "bring_your_model.py", *words, name=grid,
+                           flags=(*flags, *self.OVERRIDES, *self.GRIDS[grid], *overrides))
+
+    def test_losses_are_those_of_plain_torch(self):
+        plain = json.loads(subprocess.run(
+            [PYTHON, HERE / "package_plain.py", EXAMPLES, "6"], check=True, capture_output=True,
+            text=True, timeout=LIMIT, env={**os.environ, "PYTHONPATH": PACKAGE}).stdout)
+        told = self.folder / "told"
+        losses = self.losses(self.example("two", "--write", told, flags=("-n", "4")))
+        self.assertEqual(sorted(losses), list(range(6)))
+        for step, loss in enumerate(plain):
+            self.assertAlmostEqual(losses[step], loss, delta=2e-5 * loss)
+        self.assertLess(plain[-1], plain[0])
+        # Two workers hold the last stage, and each tells of its own micro-batches.
+        lines = [json.loads(line) for line in told.read_text().splitlines()]
+        for step in range(6):
+            own = [line["loss"] for line in lines if line["step"] == step]
+            self.assertEqual(len(own), 2)
+            self.assertAlmostEqual(sum(own) / 2, losses[step], delta=1e-12)
+
+    def test_grids_have_the_same_bits(self):
+        exact = ("--resilience.numerics=reproducible",)
+        one, two, four = (self.losses(self.example(grid, overrides=exact))
+                          for grid in ("one", "two", "four"))
+        self.assertEqual(one, four)
+        self.assertEqual(one, two)
+
+
+class Model(Launch):
+    def test_a_gpt_in_python_is_that_in_cpp(self):
+        text = self.folder / "text"
+        text.write_text("".join(f"line {number} of some text\n" for number in range(400)))
+        self.write_module_job(data__paths=[str(text)], model__width=32, model__heads=4,
+                              model__layers=4, model__sequence=16)
+        cpp = self.train(name="cpp")
+        python = self.launch_model("gpt", name="python")
+        self.assertEqual(self.losses(cpp), self.losses(python))
+        norms = [[line["gradient_norm"] for line in run.metrics()] for run in (cpp, python)]
+        self.assertEqual(*norms)
+
+    def test_a_killed_worker_returns(self):
+        self.write_module_job(job__steps=12, resilience__numerics="reproducible")
+        whole = self.losses(self.launch_model("linear", name="whole"))
+        with self.job.open("a") as job:
+            job.write('[[fault]]\nkind = "kill"\nworker = "0.1"\nat_step = 3\nat_op = 2\n'
+                      '[[fault]]\nkind = "start"\nworker = "0.1"\nat_step = 6\n')
+        run = self.launch_model("linear")
+        self.assertEqual(self.losses(run), whole)
+        events = [f"{event['event']}: {event['reason']}" for event in run.events()]
+        self.assertTrue(any("worker 1 is started" in event for event in events), events)
+
+    def test_a_resumed_run_goes_on_with_the_same_bits(self):
+        self.write_module_job(job__steps=6, job__checkpoint_every=3,
+                              optimizer__schedule="constant")
+        whole = self.losses(self.launch_model("rows", name="whole"))
+        self.launch_model("rows", flags=("--job.steps=3",))
+        resumed = self.launch_model("rows", flags=("--resume", "--job.steps=6"))
+        self.assertEqual(self.losses(resumed), whole)
+
+    def test_shared_weights_stay_shared(self):
+        self.write_module_job(parallel__stages=1, parallel__pipelines=1)
+        losses = self.losses(self.launch_model("tied"))
+        self.assertEqual(len(losses), 6)
+
+
+class Refusals(Launch):
+    """Each is one sentence that says what is wrong."""
+
+    def refused(self, model, *sentences, expected=1, **more):
+        self.write_module_job(**more)
+        run = self.launch_model(model, expected=expected)
+        for sentence in sentences:
+            self.assertIn(sentence, run.errors + "".join(self.logs(run).values()))
+        return run
+
+    def test_an_exception_ends_the_run(self):
+        run = self.refused("fails", "KeyError: 'no such feature'", "Traceback (most recent call")
+        self.assertIn("KeyError: 'no such feature' (", run.errors)
+        self.assertRegex(run.errors, r"worker [0-3]\b")
+
+    def test_scripts_that_differ(self):
+        self.refused("differs", "two scripts that differ")
+
+    def test_a_buffer_that_a_forward_changes(self):
+        self.refused("buffers",
+                     "layer 1 (BatchNorm1d): BatchNorm1d changes its buffer running_mean")
+
+    def test_a_loss_that_is_no_number(self):
+        self.refused("loss", "the loss has shape [4, 1] and type torch.float32: expected one")
+
+    def test_a_shared_weight_that_the_plan_cuts(self):
+        self.refused("tied", "layers 0 and 2 share 0.weight, and this plan cuts the model")
+
+    def test_another_number_of_workers(self):
+        self.write_module_job()
+        run = self.launch_model("linear", flags=("-n", "3"), expected=2)
+        self.assertIn("has 4 workers (parallel.stages x parallel.pipelines): give -n 4", run.errors)
+
+    def test_a_module_job_without_its_script(self):
+        self.write_module_job(model__kind="module")
+        run = self.start()
+        self.assertEqual(run.finish(), 2)
+        self.assertIn("tenuto launch SCRIPT.py", run.errors)
+
+    def test_fit_without_a_launcher(self):
+        self.write_module_job()
+        ended = subprocess.run([PYTHON, SCRIPT, "linear", self.job], capture_output=True, text=True,
+                               timeout=LIMIT, env={**os.environ, "PYTHONPATH": PACKAGE})
+        self.assertEqual(ended.returncode, 1)
+        self.assertIn("tenuto launch", ended.stderr)
+
+
+if __name__ == "__main__":
+    unittest.main()
