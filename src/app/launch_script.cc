@@ -10,6 +10,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
+#include <map>
 #include <nlohmann/json.hpp>
 #include <utility>
 
@@ -150,6 +151,35 @@ Result<Description> ask_script(const LaunchOptions& options, const std::string& 
   return read_description(answer.path(), script);
 }
 
+// The logs of the workers of a run, and how long each is.
+std::map<std::string, int64_t> logs_of(const std::string& run) {
+  std::map<std::string, int64_t> found;
+  std::error_code failure;
+  for (const fs::directory_entry& entry : fs::directory_iterator(run, failure)) {
+    const std::string name = entry.path().filename().string();
+    if (name.rfind("worker-", 0) != 0 || entry.path().extension() != ".log") continue;
+    found[entry.path().string()] = static_cast<int64_t>(entry.file_size(failure));
+  }
+  return found;
+}
+
+// Prints the first traceback that a script has left in its log since the logs were as `before`. The
+// scripts of several workers often fail alike, so one is enough.
+void print_traceback(const std::string& run, const std::map<std::string, int64_t>& before) {
+  constexpr size_t kMost = 8000;
+  for (const auto& [path, size] : logs_of(run)) {
+    const Result<std::string> text = read_file(path);
+    if (!text.ok()) continue;
+    const auto known = before.find(path);
+    const bool longer = known != before.end() && known->second <= size;
+    const size_t from = longer ? static_cast<size_t>(known->second) : 0;
+    const size_t first = text.value().find("Traceback (most recent call last):", from);
+    if (first == std::string::npos) continue;
+    std::fprintf(stderr, "%s:\n%s", path.c_str(), text.value().substr(first, kMost).c_str());
+    return;
+  }
+}
+
 }  // namespace
 
 int launch_script(const LaunchOptions& options) {
@@ -181,7 +211,11 @@ int launch_script(const LaunchOptions& options) {
   train_options.script = {python};
   train_options.script.insert(train_options.script.end(), options.script.begin(),
                               options.script.end());
-  return train(train_options);
+  const std::string run = cat(job.value().job.directory, "/", job.value().job.name);
+  const std::map<std::string, int64_t> before = logs_of(run);
+  const int exit_code = train(train_options);
+  if (exit_code == 1) print_traceback(run, before);
+  return exit_code;
 }
 
 }  // namespace tenuto

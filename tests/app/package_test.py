@@ -23,8 +23,8 @@ class Launch(Case):
         paced = ("forward_ms", "backward_", "message_bytes")
         self.job.write_text("\n".join(line for line in text if not line.startswith(paced)) + "\n")
 
-    def launch(self, *words, name="small", flags=(), expected=0):
-        """Trains a script to its end: `words` are the script and its arguments."""
+    def begin(self, *words, name="small", flags=()):
+        """Begins to train a script: `words` are the script and its arguments."""
         process = subprocess.Popen(
             [TENUTO, "launch", "--python", PYTHON, *flags,
              f"--job.directory={self.folder / 'runs'}", f"--job.name={name}",
@@ -32,6 +32,11 @@ class Launch(Case):
             text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE, stdin=subprocess.DEVNULL)
         run = Run(process, self.folder / "runs" / name)
         self.addCleanup(self.clean_up, run)
+        return run
+
+    def launch(self, *words, expected=0, **more):
+        """Trains a script to its end, and expects the exit code."""
+        run = self.begin(*words, **more)
         code = run.finish()
         self.assertEqual(code, expected, f"stderr: {run.errors}\nstdout: {run.output}\n"
                                          f"logs: {self.logs(run)}")
@@ -90,15 +95,26 @@ class Model(Launch):
         self.assertEqual(*norms)
 
     def test_a_killed_worker_returns(self):
-        self.write_module_job(job__steps=12, resilience__numerics="reproducible")
-        whole = self.losses(self.launch_model("linear", name="whole"))
+        settings = {"job__checkpoint_every": 0, "optimizer__schedule": "constant",
+                    "resilience__numerics": "reproducible"}
+        self.write_module_job(job__steps=1000000, **settings)
         with self.job.open("a") as job:
             job.write('[[fault]]\nkind = "kill"\nworker = "0.1"\nat_step = 3\nat_op = 2\n'
                       '[[fault]]\nkind = "start"\nworker = "0.1"\nat_step = 6\n')
-        run = self.launch_model("linear")
-        self.assertEqual(self.losses(run), whole)
-        events = [f"{event['event']}: {event['reason']}" for event in run.events()]
-        self.assertTrue(any("worker 1 is started" in event for event in events), events)
+        run = self.begin(SCRIPT, "linear", self.job)
+
+        def told(words):
+            return any(words in event["reason"] for event in run.events())
+
+        run.wait_for_steps(1)
+        run.wait_until(lambda: told("has the state of version"), "worker 1 has the state")
+        run.wait_for_steps(len(run.metrics()) + 5)
+        self.assertTrue(told("worker 1 is started"))
+        run.process.terminate()
+        self.assertEqual(run.finish(), 143, f"{run.errors}{self.logs(run)}")
+        losses = self.losses(run)
+        self.write_module_job(job__steps=len(losses), **settings)
+        self.assertEqual(self.losses(self.launch_model("linear", name="whole")), losses)
 
     def test_a_resumed_run_goes_on_with_the_same_bits(self):
         self.write_module_job(job__steps=6, job__checkpoint_every=3,

@@ -91,6 +91,33 @@ class SkipModel : public StageModule {
   const std::vector<Weight>* weights_ = nullptr;
 };
 
+// The same with tensors of its own, which hold the initial values: its cards have others.
+class OwnTensors : public SkipModel {
+ public:
+  OwnTensors(const Job& job, const Stage& stage) : SkipModel(job, stage) {
+    for (const ParameterCard& card : SkipModel::parameters()) {
+      tensors_.push_back(at::full(card.shape, 0.0F));
+      float* first = tensors_.back().mutable_data_ptr<float>();
+      initial_values(card, job.seed, {first, static_cast<size_t>(card.count())});
+    }
+  }
+  std::vector<ParameterCard> parameters() const override {
+    std::vector<ParameterCard> cards = SkipModel::parameters();
+    for (ParameterCard& card : cards) card.deviation = 0, card.constant = 99;
+    return cards;
+  }
+  Tensors own_tensors() const override { return tensors_; }
+  void bind(const Weights& weights) override {
+    SkipModel::bind(weights);
+    for (size_t i = 0; i < tensors_.size(); ++i) {
+      EXPECT_TRUE(weights.all()[i].value.is_same(tensors_[i]));
+    }
+  }
+
+ private:
+  Tensors tensors_;
+};
+
 EngineOptions options() {
   EngineOptions options;
   options.module = [](const Job& job, const DataExtent&, const Stage& stage) {
@@ -132,8 +159,8 @@ class StageModuleTest : public ToyTest {
     return trained;
   }
   // Three steps through the engine.
-  Trained train(const Job& job) const {
-    Driver driver(job, options());
+  Trained train(const Job& job, const EngineOptions& with = options()) const {
+    Driver driver(job, with);
     Trained trained;
     for (int64_t step = 0; step < 3; ++step) {
       for (const auto& [micro, loss] : driver.run(step).losses) trained.losses.push_back(loss);
@@ -201,6 +228,32 @@ TEST_F(StageModuleTest, EveryPartitionHasTheBitsOfTheWholeModule) {
   chunks.parallel.stages = chunks.parallel.chunks = 2;
   chunks.parallel.order = "interleaved";
   EXPECT_TRUE(train(chunks) == whole);
+}
+
+TEST_F(StageModuleTest, TensorsOfAModulesOwnAreItsParameters) {
+  EngineOptions own;
+  own.module = [](const Job& job, const DataExtent&, const Stage& stage) {
+    return std::make_unique<OwnTensors>(job, stage);
+  };
+  const Trained whole = train_whole();
+  for (const bool split : {false, true}) {
+    Job job = job_;
+    job.parallel.stages = 2;
+    job.parallel.split_backward = split;
+    EXPECT_TRUE(train(job, own) == whole);
+  }
+}
+
+TEST_F(StageModuleTest, SaysWhatFailsInAModule) {
+  EngineOptions failing;
+  failing.module = [](const Job&, const DataExtent&, const Stage&) -> std::unique_ptr<StageModule> {
+    throw ModuleError("the module cannot be made");
+  };
+  const Plan plan = Driver(job_, options()).plan();
+  QueueMailbox mailbox;
+  const auto engine = make_engine(job_, plan, std::vector<StageId>{{0}}, mailbox, failing);
+  ASSERT_FALSE(engine.ok());
+  EXPECT_EQ(engine.error().message, "stage 0: the module cannot be made");
 }
 
 TEST_F(StageModuleTest, SaysWhichModulesDoNotFitTogether) {

@@ -141,6 +141,16 @@ class Run(unittest.TestCase):
         done, _ = self.call("doctor", TENUTO_PYTHON="/usr/bin/python3")
         self.assertEqual("python: none\n", done.stdout, done.stderr)
 
+    def test_python_finds_the_package(self):
+        python = os.path.join(self.settings["VIRTUAL_ENV"], "bin", "python")
+        self.write(python, 'case "$2" in import*) exit 0 ;; esac\necho "$* with $PYTHONPATH"\n')
+        done, log = self.call("python", "script.py", "-x")
+        self.assertEqual(f"script.py -x with {self.root}/build/release/python\n", done.stdout)
+        self.assertRegex(log, r"ninja [^\n]* python_package")
+        done, _ = self.call("python", TENUTO_TORCH="OFF")
+        self.assertEqual(1, done.returncode)
+        self.assertIn("python needs torch", done.stderr)
+
     def test_options_reach_ctest(self):
         _, log = self.call("test", "-R", "house")
         self.assertIn("-R house\n", log)
