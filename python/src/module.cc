@@ -130,7 +130,7 @@ std::pair<int, std::string> run(const py::dict& settings, py::object stage, py::
     return make_device(script, of, plan, stages, mailbox);
   };
   device.bind_thread = bind_device;
-  device.memory = [](const DeviceSettings& of) { return &memory_count(of); };
+  // No memory counter: it replaces torch's allocator, and Python has memory of the present one.
   if (!script.stepped.is_none()) {
     device.stepped = [&script](int64_t step, const std::vector<MicroLoss>& losses) {
       if (losses.empty()) return;

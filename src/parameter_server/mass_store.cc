@@ -366,7 +366,7 @@ Payload MassStore::parameters() const {
 }
 
 Payload MassStore::save() const {
-  const StepState& state = step_.state();
+  const OptimizerState& state = step_.state();
   const size_t rows = row_count_of(settings_.optimizer, outer_.has_value());
   const auto all = std::make_shared<std::vector<std::byte>>(size_of_state(elements_.size(), rows));
   auto rest = std::span<std::byte>(*all).subspan(sizeof(Head));
@@ -411,7 +411,7 @@ Status MassStore::load(const Payload& state) {
     std::copy_n(rest.begin(), to.size(), to.begin());
     rest = rest.subspan(to.size());
   };
-  StepState next;
+  OptimizerState next;
   next.first.resize(step_.state().first.size());
   next.second.resize(step_.state().second.size());
   next.before = {static_cast<int64_t>(head[kBefore])};
@@ -421,7 +421,7 @@ Status MassStore::load(const Payload& state) {
   step_.resume(std::move(next));
   outer_.reset();
   if (!was_changed) return ok();
-  StepState velocity;
+  OptimizerState velocity;
   velocity.first.resize(elements_.size());
   velocity.before = {static_cast<int64_t>(head[kChanged])};
   take(std::as_writable_bytes(std::span(velocity.first)));

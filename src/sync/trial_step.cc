@@ -199,7 +199,7 @@ double TrialStep::norm_of_sum(std::span<const std::span<const float>> gradients)
   return std::sqrt(squares);
 }
 
-void TrialStep::resume(StepState state) {
+void TrialStep::resume(OptimizerState state) {
   CHECK(state.first.size() == state_.first.size() && state.second.size() == state_.second.size(),
         cat("moments of ", state_.first.size(), " and ", state_.second.size(), " elements, found ",
             state.first.size(), " and ", state.second.size()));

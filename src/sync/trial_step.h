@@ -64,7 +64,7 @@ StepSetting step_setting(const OuterStep& outer);
 double rate_at(const StepSetting& setting, double step);
 
 // What an optimizer knows of earlier updates.
-struct StepState {
+struct OptimizerState {
   std::vector<float> first, second;  // moments; empty where the optimizer has none
   Mass before;                       // of all updates so far
 };
@@ -101,9 +101,9 @@ class TrialStep {
                     Mass mass, Mass full, double rate);
 
   // What it knows of its updates so far.
-  const StepState& state() const { return state_; }
+  const OptimizerState& state() const { return state_; }
   // Goes on from here. Requires: moments of the sizes that state() has
-  void resume(StepState state);
+  void resume(OptimizerState state);
 
  private:
   struct Factors;
@@ -118,7 +118,7 @@ class TrialStep {
 
   StepSetting setting_;
   size_t size_;
-  StepState state_;
+  OptimizerState state_;
   std::vector<float> block_;  // a part of the sum, while an update is taken
 };
 

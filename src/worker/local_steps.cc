@@ -75,7 +75,7 @@ void LocalSteps::take(std::span<float> parameters, std::span<const float> sum, M
   // An iteration may have another mass than those before, as in a rebalanced mode. The moments
   // count steps.
   if (mass != step_mass_) {
-    StepState state = step_->state();
+    OptimizerState state = step_->state();
     state.before = {taken_ * mass.micros};
     step_->resume(std::move(state));
     step_mass_ = mass;
