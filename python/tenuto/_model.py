@@ -133,7 +133,7 @@ class Trace:
             torch.manual_seed(0)
             for index, layer in enumerate(layers):
                 title = title_of(layers, index)
-                guard = BufferGuard(layer, title)
+                guard = BufferGuard(layer, title, by_value=True)
                 self.outputs = as_tensors(layer(*self.outputs), title)
                 guard.check()
                 self.cuts.append(self._without_memory(self.outputs))
@@ -166,11 +166,12 @@ class BufferGuard:
     buffer that a forward changes would depend on what happened in the run.
     """
 
-    def __init__(self, layer: nn.Module, title: str) -> None:
+    def __init__(self, layer: nn.Module, title: str, by_value: bool = False) -> None:
+        """Look at the buffers. By value: some of torch's kernels change buffers unnoticed."""
         self._layer = layer
         self._title = title
         self._before = [
-            (owner, name, buffer, buffer._version)
+            (owner, name, buffer, buffer._version, buffer.clone() if by_value else None)
             for owner in layer.modules()
             for name, buffer in owner._buffers.items()
             if buffer is not None
@@ -178,8 +179,9 @@ class BufferGuard:
 
     def check(self) -> None:
         """Raise TypeError if a buffer is another one than before, or has been written."""
-        for owner, name, buffer, version in self._before:
-            if owner._buffers.get(name) is buffer and buffer._version == version:
+        for owner, name, buffer, version, values in self._before:
+            same = owner._buffers.get(name) is buffer and buffer._version == version
+            if same and (values is None or torch.equal(values, buffer)):
                 continue
             place = next((path for path, of in self._layer.named_modules() if of is owner), "")
             full = f"{place}.{name}" if place else name

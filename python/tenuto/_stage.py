@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import traceback
 from collections.abc import Callable, Sequence
@@ -73,8 +74,10 @@ def tell_exception(raised: BaseException, trace: Optional[TracebackType]) -> str
     traceback.print_exception(type(raised), raised, trace, file=sys.stderr)
     sys.stderr.flush()
     text = " ".join(str(raised).split())
-    sentence = f"{type(raised).__name__}: {text}" if text else type(raised).__name__
     frames = traceback.extract_tb(trace)
+    if frames and text and os.path.dirname(frames[-1].filename) == os.path.dirname(__file__):
+        return text  # our own words for what does not fit
+    sentence = f"{type(raised).__name__}: {text}" if text else type(raised).__name__
     if frames:
         sentence += f" ({frames[-1].filename}:{frames[-1].lineno}, in {frames[-1].name})"
     return sentence + "; the traceback is in this worker's log"

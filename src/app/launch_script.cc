@@ -214,7 +214,7 @@ int launch_script(const LaunchOptions& options) {
   const std::string run = cat(job.value().job.directory, "/", job.value().job.name);
   const std::map<std::string, int64_t> before = logs_of(run);
   const int exit_code = train(train_options);
-  if (exit_code == 1) print_traceback(run, before);
+  if (exit_code != 0) print_traceback(run, before);
   return exit_code;
 }
 
