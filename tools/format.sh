@@ -14,5 +14,5 @@ format=${1:-clang-format-14}
   echo "format.sh: $format is not clang-format 14: install clang-format-14" >&2
   exit 1
 }
-find src tests bench fuzz examples -name '*.h' -o -name '*.cc' | sort |
+find src tests bench fuzz examples python -name '*.h' -o -name '*.cc' | sort |
   xargs "$format" $options

@@ -1,8 +1,7 @@
 // tenuto._tenuto: what the package `tenuto` needs of C++. Only tenuto/*.py calls it.
-#include <torch/csrc/utils/pybind.h>
-
 #include <ATen/ops/empty.h>
 #include <pybind11/stl.h>
+#include <torch/csrc/utils/pybind.h>
 
 #include <cstdint>
 #include <string>
@@ -60,8 +59,9 @@ std::pair<std::vector<at::Tensor>, std::vector<at::Tensor>> file_batch(
   const Result<LoadedJob> loaded = load_job(path, overrides);
   if (!loaded.ok()) refuse(loaded.error());
   if (loaded.value().job.data.paths.empty()) {
-    throw py::value_error("fit() without a data set learns from the job's files, and data.paths is "
-                          "empty: give one of the two");
+    throw py::value_error(
+        "fit() without a data set learns from the job's files, and data.paths is "
+        "empty: give one of the two");
   }
   const Result<std::unique_ptr<Data>> data = open_data(loaded.value().job);
   if (!data.ok()) refuse(data.error());
@@ -73,8 +73,7 @@ at::Tensor initial(const std::string& name, const std::vector<int64_t>& shape, d
                    int64_t seed) {
   const ParameterCard card{.name = name, .shape = shape, .deviation = deviation};
   const at::Tensor values = at::empty(shape, at::kFloat);
-  initial_values(card, seed,
-                 {values.mutable_data_ptr<float>(), static_cast<size_t>(card.count())});
+  initial_values(card, seed, {values.mutable_data_ptr<float>(), static_cast<size_t>(card.count())});
   return values;
 }
 

@@ -1,9 +1,8 @@
 // Torch's header comes first: it brings the conversions of tensors.
-#include <torch/csrc/utils/pybind.h>
-
 #include "python_stage.h"
 
 #include <ATen/CPUGeneratorImpl.h>
+#include <torch/csrc/utils/pybind.h>
 
 #include <mutex>
 #include <vector>
@@ -83,8 +82,7 @@ class PythonStage : public StageModule {
 
   at::Tensor loss(const Tensors& outputs, const Tensors& targets) const override {
     return with_python([&] {
-      return py::cast<at::Tensor>(
-          stage_.get().attr("loss")(tuple_of(outputs), tuple_of(targets)));
+      return py::cast<at::Tensor>(stage_.get().attr("loss")(tuple_of(outputs), tuple_of(targets)));
     });
   }
 
@@ -130,8 +128,8 @@ HeldObject::~HeldObject() {
 std::string sentence_of(const py::error_already_set& raised) {
   try {
     const py::object trace = raised.trace() ? raised.trace() : py::none();
-    return py::cast<std::string>(py::module_::import("tenuto._stage")
-                                     .attr("tell_exception")(raised.value(), trace));
+    return py::cast<std::string>(
+        py::module_::import("tenuto._stage").attr("tell_exception")(raised.value(), trace));
   } catch (const std::exception&) {
     return raised.what();
   }

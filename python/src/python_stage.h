@@ -43,8 +43,8 @@ auto with_python(const Call& call) {
   } catch (const pybind11::error_already_set& raised) {
     throw ModuleError(sentence_of(raised));
   } catch (const pybind11::cast_error& error) {
-    throw ModuleError(
-        std::string("a value of Python has another type than expected: ") + error.what());
+    throw ModuleError(std::string("a value of Python has another type than expected: ") +
+                      error.what());
   }
 }
 

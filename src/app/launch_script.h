@@ -11,9 +11,9 @@ namespace tenuto {
 
 // The options on the command line.
 struct LaunchOptions {
-  int32_t workers = 0;              // 0 = as many as the script's job has
-  std::string python;               // empty = the one of the active environment
-  std::vector<std::string> script;  // the script and its arguments
+  int32_t workers = 0;                 // 0 = as many as the script's job has
+  std::string python;                  // empty = the one of the active environment
+  std::vector<std::string> script;     // the script and its arguments
   std::vector<std::string> overrides;  // "section.key=value"
   Beginning beginning = Beginning::Fresh;
   int64_t from_step = -1;

@@ -138,16 +138,17 @@ int run_launch(CLI::App& command, LaunchOptions& asked, bool resume, bool overwr
     return fail(cat("-n ", asked.workers, ": expected the number of workers, at least 1"), kUsage);
   }
   std::vector<std::string> words = command.remaining();
-  const auto script = std::find_if(words.begin(), words.end(), [](const std::string& word) {
-    return word.rfind("--", 0) != 0;
-  });
+  const auto script = std::find_if(
+      words.begin(), words.end(), [](const std::string& word) { return word.rfind("--", 0) != 0; });
   Result<std::vector<std::string>> overrides = overrides_in({words.begin(), script});
   if (!overrides.ok()) return fail(overrides.error().message, kUsage);
   asked.overrides = std::move(overrides).value();
   asked.script.assign(script, words.end());
   if (asked.script.empty()) {
-    return fail("which script is to be trained? Give it behind the flags: tenuto launch -n 4 "
-                "train.py", kUsage);
+    return fail(
+        "which script is to be trained? Give it behind the flags: tenuto launch -n 4 "
+        "train.py",
+        kUsage);
   }
   asked.beginning = resume      ? Beginning::Resume
                     : overwrite ? Beginning::Overwrite
@@ -158,8 +159,7 @@ int run_launch(CLI::App& command, LaunchOptions& asked, bool resume, bool overwr
 void add_launch_command(CLI::App& app, const Chosen& chosen) {
   static LaunchOptions asked;
   static bool resume = false, overwrite = false;
-  CLI::App* command =
-      app.add_subcommand("launch", "train the PyTorch modules of a Python script");
+  CLI::App* command = app.add_subcommand("launch", "train the PyTorch modules of a Python script");
   command->prefix_command();  // what follows the script is the script's own
   command->add_option("-n,--workers", asked.workers,
                       "workers to start: as many as the script's job has");

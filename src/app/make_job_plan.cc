@@ -93,13 +93,13 @@ Result<Plan> make_plan_of_plan_file(const Job& job, const Shape& shape) {
                      job.device.profile, " has ", shape.layers, ": make a plan for this model")};
   }
   if (job.device.kind != "paced" && layers != shape.layers) {
-    return Error{
-        Code::Infeasible, Reach::Job,
-        cat(path, " is the plan of a model with ", layers, " layers, but the job's model has ",
-            shape.layers, job.model.kind == "gpt"   ? " (embedding, blocks and head)"
-                          : job.model.kind == "mlp" ? " (hidden layers and head)"
-                                                    : " (modules of the script)",
-            ": make a plan for this model")};
+    return Error{Code::Infeasible, Reach::Job,
+                 cat(path, " is the plan of a model with ", layers,
+                     " layers, but the job's model has ", shape.layers,
+                     job.model.kind == "gpt"   ? " (embedding, blocks and head)"
+                     : job.model.kind == "mlp" ? " (hidden layers and head)"
+                                               : " (modules of the script)",
+                     ": make a plan for this model")};
   }
   if (plan.update.tied != shape.tied && plan.stages.size() > 1) {
     return Error{Code::Infeasible, Reach::Job,

@@ -136,9 +136,9 @@ Status check_runnable(const TrainOptions& options, const Job& job) {
     return right;
   if (const Status shared = check_shared_rates(job); !shared.ok()) return shared;
   if (options.script.empty() != (job.model.kind != "module")) {
-    return invalid(
-        cat("model.kind = \"", job.model.kind, "\": PyTorch modules, and they alone, are trained ",
-            "by the script that makes them: tenuto launch SCRIPT.py"));
+    return invalid(cat("model.kind = \"", job.model.kind,
+                       "\": PyTorch modules, and they alone, are trained ",
+                       "by the script that makes them: tenuto launch SCRIPT.py"));
   }
   if (!options.start_workers) return check_without_hogs(job);  // workers read the data
   if (job.device.kind == "paced") return ok();

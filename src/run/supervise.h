@@ -30,7 +30,7 @@ struct SuperviseInput {
   std::string directory;  // of the run
   std::string program;    // of the workers; empty = they are started by someone else
   std::string token;
-  std::vector<WorkerId> workers;  // to be started
+  std::vector<WorkerId> workers;         // to be started
   std::string hog_program = {};          // see LaunchSettings
   std::vector<std::string> script = {};  // see LaunchSettings
   // Runs a coordinator to its end, in a forked process; returns the exit code of the run. If it has

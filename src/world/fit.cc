@@ -72,10 +72,10 @@ Found misfit_of_model(const Job& job) {
                                          " layers of ", job.device.profile, ": lower it")};
   }
   if (job.device.kind != "paced" && job.parallel.stages > layers) {
-    return Misfit{"parallel.stages",
-                  cat(job.parallel.stages, " is more than the ", layers, " layers that ",
-                      layers_in_words(model), " make: lower it or raise model.layers (",
-                      model.layers, ")")};
+    return Misfit{
+        "parallel.stages",
+        cat(job.parallel.stages, " is more than the ", layers, " layers that ",
+            layers_in_words(model), " make: lower it or raise model.layers (", model.layers, ")")};
   }
   if (model.kind == "gpt" && model.width % model.heads != 0) {
     return Misfit{"model.width", cat(model.width, " is not a multiple of model.heads (",

@@ -101,8 +101,7 @@ double memory_of(const Job& job, const Plan& plan, const std::vector<WorkerId>& 
 
 Status check_memory_of(const Job& job, const Plan& plan, const std::vector<WorkerId>& workers) {
   const std::string size =
-      job.device.kind == "paced"
-          ? cat("messages of ", job.device.message_bytes, " bytes")
+      job.device.kind == "paced" ? cat("messages of ", job.device.message_bytes, " bytes")
       : job.model.kind == "module"
           ? cat("a model of ", job.model.layers, " modules and ", job.parallel.micro_rows,
                 " rows a micro-batch")
