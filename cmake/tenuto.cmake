@@ -106,7 +106,8 @@ function(tenuto_library folder)
   cmake_parse_arguments(arg "WAITS" "" "SOURCES;LINKS;EXTERNAL" ${ARGN})
   add_library(tenuto_${folder} STATIC ${arg_SOURCES})
   add_library(tenuto::${folder} ALIAS tenuto_${folder})
-  set_target_properties(tenuto_${folder} PROPERTIES EXPORT_NAME ${folder})
+  set_target_properties(tenuto_${folder} PROPERTIES EXPORT_NAME ${folder}
+                        POSITION_INDEPENDENT_CODE "${package}")
   target_compile_features(tenuto_${folder} PUBLIC cxx_std_20)
   target_include_directories(tenuto_${folder} PUBLIC
                              $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}/src>
@@ -152,6 +153,7 @@ function(tenuto_proto target folder proto)
             ${folder}/${proto}
     DEPENDS ${PROJECT_SOURCE_DIR}/src/${folder}/${proto} VERBATIM)
   add_library(${target} STATIC ${files})
+  set_target_properties(${target} PROPERTIES POSITION_INDEPENDENT_CODE "${package}")
   target_include_directories(${target} SYSTEM PUBLIC ${generated})
   target_link_libraries(${target} PUBLIC tenuto_options PkgConfig::PROTOBUF PkgConfig::GRPCPP)
   target_compile_options(${target} PRIVATE -w)
