@@ -45,7 +45,7 @@ class PeerProcess {
 
   // The members of an epoch: makes the peers that are to live here, ends those that are no members
   // any more, and opens the net to processes that are new. Keepers that come in a later epoch than
-  // the first get their range from the other keeper. A keeper whose range was handed over to
+  // the first get their range from another keeper. A keeper whose range was handed over to
   // another process ends here; of the states that it has to write down, those that it does not know
   // to be committed are lost.
   //

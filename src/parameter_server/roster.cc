@@ -230,7 +230,7 @@ std::map<WorkerId, Roster::Load> Roster::loads() const {
   for (const Kept& kept : ranges_) {
     for (size_t i = 0; i < kept.keepers.size(); ++i) {
       const auto place = places_.find(kept.keepers[i]);
-      if (place == places_.end()) continue;
+      if (place == places_.end() || kept.keepers[i] == kept.leaving) continue;
       Load& load = all[place->second];
       ++load.all;
       load.first += i == 0 ? 1 : 0;
@@ -339,7 +339,7 @@ Status Roster::find_keepers() {
   std::erase_if(since_, [&](const auto& one) { return !lives(one.first); });
   for (size_t i = 0; i < ranges_.size(); ++i) {
     Kept& kept = ranges_[i];
-    std::erase_if(kept.keepers, [&](PeerId keeper) { return !lives(keeper); });
+    forget_lost(kept);
     if (!kept.keepers.empty() || !has_begun) continue;
     return Error{Code::Infeasible, Reach::Job,
                  cat("all processes that had range ", i,
@@ -358,6 +358,7 @@ Status Roster::find_keepers() {
     add_keeper(*process, kept);
   }
   const bool hands_over = kept_by_parts_ && hands_over_;
+  for (size_t i = 0; i < ranges_.size() && hands_over; ++i) end_leaving(ranges_[i]);
   for (size_t i = 0; i < ranges_.size() && hands_over; ++i) hand_over(ranges_[i]);
   // Standbys after all first keepers, so that these are spread over the processes first.
   for (Kept& kept : ranges_) {
@@ -373,14 +374,39 @@ Status Roster::find_keepers() {
   return ok();
 }
 
-// Ends a keeper outside of the ring if the other one has the range and a part of the ring can take
-// its place. The standby goes first, so that reads go to the same keeper for longer.
+// Leaves out keepers that are lost. Of three, the one that was to leave stays then.
+void Roster::forget_lost(Kept& kept) const {
+  std::erase_if(kept.keepers, [&](PeerId keeper) { return !lives(keeper); });
+  if (kept.keepers.size() <= kMostKeepers) kept.leaving.reset();
+}
+
+// The process takes the place of a keeper, which goes at once if it does not have the range itself.
+//
+// Requires: two keepers, of which the other one has the range
+void Roster::replace(size_t index, WorkerId to, Kept& kept) {
+  if (is_filled(kept.keepers[index])) {
+    kept.leaving = kept.keepers[index];
+  } else {
+    remove_keeper(index, kept);
+  }
+  add_keeper(to, kept);
+}
+
+void Roster::end_leaving(Kept& kept) {
+  if (!kept.leaving || !is_filled(kept.keepers.back())) return;
+  const auto at = std::find(kept.keepers.begin(), kept.keepers.end(), *kept.leaving);
+  remove_keeper(static_cast<size_t>(at - kept.keepers.begin()), kept);
+  kept.leaving.reset();
+}
+
+// Replaces a keeper outside of the ring if the other one has the range and a part of the ring can
+// take its place. The standby goes first, so that reads go to the same keeper for longer.
 void Roster::hand_over(Kept& kept) {
   for (size_t i = kept.keepers.size(); i-- > 0;) {
     if (in_ring_.count(places_.at(kept.keepers[i])) > 0) continue;
-    if (kept.keepers.size() < 2 || !is_filled(kept.keepers[1 - i])) continue;
+    if (kept.keepers.size() != kMostKeepers || !is_filled(kept.keepers[1 - i])) continue;
     const std::optional<WorkerId> next = keeper_for(kept);
-    if (next && in_ring_.count(*next) > 0) remove_keeper(i, kept);
+    if (next && in_ring_.count(*next) > 0) replace(i, *next, kept);
   }
 }
 
@@ -417,11 +443,10 @@ bool Roster::comes_together(size_t index, WorkerId to, const Kept& kept) const {
 bool Roster::move_range(WorkerId from, WorkerId to) {
   for (const size_t index : {size_t{1}, size_t{0}}) {
     for (Kept& kept : ranges_) {
-      if (kept.keepers.size() < 2 || places_.at(kept.keepers[index]) != from) continue;
+      if (kept.keepers.size() != kMostKeepers || places_.at(kept.keepers[index]) != from) continue;
       if (!is_filled(kept.keepers[1 - index]) || keeps(to, kept)) continue;
       if (comes_together(index, to, kept)) continue;
-      remove_keeper(index, kept);
-      add_keeper(to, kept);
+      replace(index, to, kept);
       return true;
     }
   }
@@ -433,7 +458,7 @@ bool Roster::move_range(WorkerId from, WorkerId to) {
 bool Roster::change_first() {
   std::map<WorkerId, Load> loads_now = loads();
   for (Kept& kept : ranges_) {
-    if (kept.keepers.size() < 2) continue;
+    if (kept.keepers.size() != kMostKeepers) continue;
     if (!is_filled(kept.keepers[0]) || !is_filled(kept.keepers[1])) continue;
     const WorkerId first = places_.at(kept.keepers[0]), other = places_.at(kept.keepers[1]);
     const bool first_is_in = in_ring_.count(first) > 0, other_is_in = in_ring_.count(other) > 0;

@@ -7,10 +7,11 @@
 //        standby. A process that comes back is a new process with new peers.
 // Parts: without servers the parts of replicas keep the ranges of their stage: those of the *ring*,
 //        or of all replicas. Whoever leaves the ring hands its ranges over: one of the two keepers
-//        of a range is replaced at a time, and only if the other one has the range. So a handover
-//        takes several epochs, each of which begins when all keepers of the one before have their
-//        ranges. A process that is new in the ring is given ranges of the process that keeps the
-//        most, until none keeps more than kMostAhead ranges more than another one.
+//        of a range is replaced at a time, and only if the other one has the range. It stays as a
+//        third keeper until its successor has the range, so that two have it at any time. So a
+//        handover takes several epochs, each of which begins when all keepers of the one before
+//        have their ranges. A process that is new in the ring is given ranges of the process that
+//        keeps the most, until none keeps more than kMostAhead ranges more than another one.
 // Hosts: two keepers of a range are never on one host if they can be on two, so that the loss of a
 //        host loses no range. Servers keep ranges where the ports have the least to do
 //        (parameter_server/keeper_placement.h); of the servers of one host, the one with the least
@@ -132,6 +133,8 @@ class Roster {
   struct Kept {
     ElementRange range;
     std::vector<PeerId> keepers;
+    // Goes as soon as the one that takes its place, the last one, has the range.
+    std::optional<PeerId> leaving = {};
   };
 
   explicit Roster(const RosterStart& start);
@@ -154,6 +157,9 @@ class Roster {
   void find_ring();
   std::optional<WorkerId> keeper_for(const Kept& kept) const;
   Status find_keepers();
+  void forget_lost(Kept& kept) const;
+  void replace(size_t index, WorkerId to, Kept& kept);
+  void end_leaving(Kept& kept);
   void hand_over(Kept& kept);
   void balance(StageId stage, int64_t most_ahead);
   bool comes_together(size_t index, WorkerId to, const Kept& kept) const;

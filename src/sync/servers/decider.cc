@@ -151,8 +151,8 @@ Status Decider::begin_epoch() {
   return ok();
 }
 
-// A keeper without its range gets it from the other keeper, as it is now: it has, in effect, the
-// same version and the same gradients already.
+// A keeper without its range gets it from the first one that has it, as it is now: it has, in
+// effect, the same version and the same gradients already.
 Status Decider::find_donors() {
   std::vector<PeerId> filling;
   for (size_t i = 0; i < membership_.ranges.size(); ++i) {

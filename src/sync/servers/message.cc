@@ -23,9 +23,10 @@ Status check_ranges(const std::vector<KeptRange>& ranges) {
                          " of stage ", stage, " and not to be empty, found elements ", range.begin,
                          " to ", range.end, " of stage ", range.stage));
     }
-    if (ranges[i].keepers.empty() || ranges[i].keepers.size() > 2) {
-      return invalid(cat("servers: expected a server shard of range ", i,
-                         " and at most one standby, found ", ranges[i].keepers.size(), " keepers"));
+    if (ranges[i].keepers.empty() || ranges[i].keepers.size() > kMostKeepersOfRange) {
+      return invalid(cat("servers: expected a server shard of range ", i, " and at most ",
+                         kMostKeepersOfRange - 1, " standbys, found ", ranges[i].keepers.size(),
+                         " keepers"));
     }
   }
   return ok();

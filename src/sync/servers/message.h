@@ -74,7 +74,10 @@ struct Work {
   bool operator==(const Work&) const = default;
 };
 
-// A range and the peers that keep it: the server shard, then its standby if there is one.
+// A server shard, its standby, and the successor of one of them while the range is handed over.
+inline constexpr size_t kMostKeepersOfRange = 3;
+
+// A range and the peers that keep it: the server shard, then its standbys if there are any.
 struct KeptRange {
   ElementRange range;
   std::vector<PeerId> keepers;
@@ -98,7 +101,7 @@ struct Membership {
 // Whether a run can have these members.
 //
 // Errors: Invalid/Call  an epoch outside of 1 to kMostEpochs; stages or ranges that are not in
-//         order or leave elements out; a range with no or with more than two keepers; a replica
+//         order or leave elements out; a range with no or with too many keepers; a replica
 //         with another number of parts than there are stages; a peer that has no number, or that
 //         is named twice
 Status check(const Membership& membership);
@@ -156,7 +159,7 @@ struct Record {
   std::vector<MicroRange> returned;    // of works that were lost, in order: to be given out first
   std::vector<OpenWork> open;          // at most one of each replica
   std::vector<DecidedUpdate> updates;  // those after `committed`, in order
-  std::vector<PeerId> filling;         // keepers that wait for their range from the other keeper
+  std::vector<PeerId> filling;         // keepers that wait for their range from another keeper
   Mass applied;                        // in updates
   Mass dropped;                        // in offers that were dropped as stale
   Version save;                        // the newest version that keepers are to write down
@@ -222,7 +225,7 @@ struct KeptVersion {
   Version version;
   Payload payload;
 };
-// Keeper to the other keeper of its range: everything that it has, at the header's version.
+// Keeper to another keeper of its range: everything that it has, at the header's version.
 struct Fill {
   Payload state;  // of the parameters and the optimizer
   std::vector<KeptVersion> versions;

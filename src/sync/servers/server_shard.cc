@@ -129,8 +129,12 @@ Status ServerShard::take_record(const Header& header, const Record& record) {
   return proceed();
 }
 
+// Of several keepers that have the range, the first one gives it to others.
 void ServerShard::fill_others() {
-  if (!filled_) return;
+  const auto donor = std::find_if(keepers_.begin(), keepers_.end(), [&](PeerId keeper) {
+    return !contains(record_.filling, keeper);
+  });
+  if (!filled_ || donor == keepers_.end() || *donor != start_.self) return;
   for (const PeerId other : keepers_) {
     if (!contains(record_.filling, other)) {
       continue;

@@ -54,7 +54,7 @@ class ParameterStore {
 struct ShardStart {
   PeerId self;
   ElementRange range;
-  bool is_filled = true;                  // false: the other keeper of the range sends its state
+  bool is_filled = true;                  // false: another keeper of the range sends its state
   Version version;                        // of the state, if it is filled
   int64_t kept_versions = kKeptVersions;  // at least 1
   Tally tally = {};                       // to `version`, if it is filled
