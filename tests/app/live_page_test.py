@@ -226,7 +226,7 @@ class InABrowser(Live):
         said = dict(re.findall(r'data-([a-z-]+)="([^"]*)"', body.group(1)))
         self.assertNotIn("error", said)
         self.assertEqual(said.get("ready"), "yes", result.stdout[-4000:])
-        return said, result.stdout
+        return said, re.sub("<script.*?</script>", "", result.stdout, flags=re.DOTALL)
 
     def served(self, page, state):
         """The address of a server that serves this page with this state."""

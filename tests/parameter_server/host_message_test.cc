@@ -311,7 +311,7 @@ TEST(HostMessage, TornBytesAreRefused) {
 TEST(HostMessage, RefusalsSayWhatWasExpected) {
   expect_refused(decode_command(ByteList{std::byte{12}}),
                  "expected a kind of message from 0 to 11");
-  expect_refused(decode_report(ByteList{std::byte{15}}), "expected a kind of message from 0 to 14");
+  expect_refused(decode_report(ByteList{std::byte{16}}), "expected a kind of message from 0 to 15");
   // The length of the address stands behind the kind, and behind it that of the host's name.
   ByteList listening = encode_report(ListeningReport{"host:1"});
   listening[1] = std::byte{17};
