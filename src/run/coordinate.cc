@@ -116,7 +116,6 @@ Status Coordinator::start() {
     input_.progress->event(
         process_.how_to_start(state_.told.directive.members.size(), server_->address()));
   }
-  process_.tell_page();
   return ok();
 }
 

@@ -62,7 +62,8 @@ Result<std::unique_ptr<Server>> CoordinatorProcess::listen(int32_t worker_count)
                                                          .tls = input_.tls},
                                                         bell());
   if (!server.ok()) return server;
-  where_page_is_ = page_.start(bell());
+  const std::string told = page_.start(bell());
+  if (!told.empty()) input_.progress->open_with(told);
   return with_page(std::move(server).value(), page_);
 }
 
@@ -75,11 +76,6 @@ Status CoordinatorProcess::write_address(const Server& server) const {
   const Job& job = *input_.job;
   return write_coordinator_address(input_.directory->path(),
                                    {server.address(), job.name, input_.token, job.coordinator.tls});
-}
-
-void CoordinatorProcess::tell_page() {
-  if (!where_page_is_.empty()) input_.progress->event(where_page_is_);
-  where_page_is_.clear();
 }
 
 std::string CoordinatorProcess::how_to_start(size_t workers, const std::string& address) const {

@@ -39,9 +39,6 @@ class CoordinatorProcess {
   Result<std::unique_ptr<Server>> listen(int32_t worker_count);
   // The page, which has to be shown the run. It does nothing if the job wants none.
   LivePage& page() { return page_; }
-  // Says once where the page is, or why there is none; after the sentence of how_to_start, which
-  // scripts read as the first line.
-  void tell_page();
   // Hands on an event of the run to the page, as RunFiles::set_listener wants it.
   RunFiles::Listener page_listener();
   // Writes down where questions about the run can be asked.
@@ -90,8 +87,7 @@ class CoordinatorProcess {
   bool is_alone_ = false;  // all workers of the launcher have ended
   // A request to kill or suspend this process: which signal, and when.
   std::optional<std::pair<int, Duration>> own_end_;
-  std::string where_page_is_;  // not said yet
-  LivePage page_;              // its thread rings wake_, so it ends first
+  LivePage page_;  // its thread rings wake_, so it ends first
 };
 
 }  // namespace tenuto

@@ -48,6 +48,11 @@ double Figures::tokens_per_second() const {
 Progress::Progress(std::FILE* stream, const Job& job)
     : stream_(stream), job_(job), terminal_(isatty(fileno(stream)) == 1) {}
 
+void Progress::open_with(const std::string& sentence) {
+  if (figures_.steps_done > 0) return event(sentence);
+  if (!sentence.empty()) opening_ += (opening_.empty() ? "" : "\n") + sentence;
+}
+
 std::string Progress::line(const Shown& step) const {
   std::string text = cat("step ", step.step + 1, "/", job_.steps);
   text += step.loss ? cat("  loss ", fixed(*step.loss, 4)) : std::string("  loss unknown");

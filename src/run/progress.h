@@ -33,8 +33,9 @@ class Progress {
   // `stream` is not closed. A plain line comes at every tenth of the run and at least every 5 s.
   // Plain lines show each validation once, the living line shows the newest one, with its step.
   Progress(std::FILE* stream, const Job& job);
-  // What a person should know of the run as a whole: a line before that of its first step.
-  void open_with(std::string sentence) { opening_ = std::move(sentence); }
+  // What a person should know of the run as a whole: a line before that of its first step, or at
+  // once if that was shown already.
+  void open_with(const std::string& sentence);
   // A step is final; `now` on the monotonic clock.
   void step(const StepRecord& step, Duration now);
   // The same of a run with server shards.

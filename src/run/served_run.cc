@@ -41,7 +41,6 @@ Status ServedCoordinator::start() {
   if (!input_.starts_workers) {
     input_.progress->event(process_.how_to_start(places_.all().size(), server_->address()));
   }
-  process_.tell_page();
   return ok();
 }
 
