@@ -380,11 +380,13 @@ void Roster::forget_lost(Kept& kept) const {
   if (kept.keepers.size() <= kMostKeepers) kept.leaving.reset();
 }
 
-// The process takes the place of a keeper, which goes at once if it does not have the range itself.
+// The process takes the place of a keeper, which goes at once if it does not have the range itself,
+// or was never told of it.
 //
 // Requires: two keepers, of which the other one has the range
 void Roster::replace(size_t index, WorkerId to, Kept& kept) {
-  if (is_filled(kept.keepers[index])) {
+  const bool was_told = since_.at(kept.keepers[index]) <= newest_.members.epoch;
+  if (was_told && is_filled(kept.keepers[index])) {
     kept.leaving = kept.keepers[index];
   } else {
     remove_keeper(index, kept);
