@@ -64,7 +64,8 @@ class PythonStage : public StageModule {
 
   std::vector<ParameterCard> parameters() const override { return cards_; }
   Tensors own_tensors() const override { return tensors_; }
-  void bind(const Weights&) override {}  // own_tensors() have become views of them
+  void bind(const Weights&) override {}           // own_tensors() have become views of them
+  bool diverts() const override { return true; }  // modules call torch's own ops
   Boundary inputs() const override { return inputs_; }
   Boundary outputs() const override { return outputs_; }
 

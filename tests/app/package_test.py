@@ -51,7 +51,9 @@ class Example(Launch):
                  "--optimizer.warm_up_steps=0", "--job.steps=6")
     GRIDS = {"two": ("--parallel.stages=2", "--parallel.pipelines=2", "--parallel.micros=2"),
              "four": ("--parallel.stages=4", "--parallel.pipelines=1", "--parallel.micros=4"),
-             "one": ("--parallel.stages=1", "--parallel.pipelines=1", "--parallel.micros=4")}
+             "one": ("--parallel.stages=1", "--parallel.pipelines=1", "--parallel.micros=4"),
+             "split": ("--parallel.stages=4", "--parallel.pipelines=1", "--parallel.micros=4",
+                       "--parallel.order=zb-h1")}
 
     def example(self, grid, *words, flags=(), overrides=()):
         return self.launch(EXAMPLES / "bring_your_model.py", *words, name=grid,
@@ -80,6 +82,9 @@ class Example(Launch):
                           for grid in ("one", "two", "four"))
         self.assertEqual(one, four)
         self.assertEqual(one, two)
+        # Weight gradients of convolutions and products are computed later, by ops of their own.
+        split = self.losses(self.example("split", overrides=exact))
+        self.assertEqual(one, split)
 
 
 class Model(Launch):
