@@ -28,6 +28,8 @@ class Launch(Case):
         process = subprocess.Popen(
             [TENUTO, "launch", "--python", PYTHON, *flags,
              f"--job.directory={self.folder / 'runs'}", f"--job.name={name}",
+             # Each worker imports torch first, which takes long where all tests do so at once.
+             f"--network.connect_seconds={LIMIT / 2}",
              *map(str, words)],
             text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE, stdin=subprocess.DEVNULL)
         run = Run(process, self.folder / "runs" / name)
