@@ -19,16 +19,18 @@ struct DeviceBytes {
 // device, or its line is not as the kernel writes it.
 std::optional<DeviceBytes> device_bytes_in(std::string_view text, std::string_view device);
 
-// The same of this host; none where the kernel does not say. `proc`: another folder for tests.
+// Reads device_bytes_in from this host's /proc; none if the kernel does not have the device there.
+// `proc`: another folder, for tests.
 std::optional<DeviceBytes> device_bytes(const std::string& device,
                                         const std::string& proc = "/proc");
 
-// Bytes per second in one direction from this text, which is that of /sys/class/net/DEVICE/speed,
-// in megabits per second. None: not a number above 0. The kernel writes -1 where it does not know.
+// The rate of a device in bytes per second and direction. `text` is the content of
+// /sys/class/net/DEVICE/speed, in megabits per second. None = it is not a number above 0: the
+// kernel writes -1 where it does not know the rate.
 std::optional<int64_t> device_rate_in(std::string_view text);
 
-// The same of this host; none where the kernel does not say, as for "lo". `sys`: another folder
-// for tests.
+// Reads device_rate_in from this host's /sys; none where the kernel does not say, as for "lo".
+// `sys`: another folder, for tests.
 std::optional<int64_t> device_rate(const std::string& device,
                                    const std::string& sys = "/sys/class/net");
 

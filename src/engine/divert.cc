@@ -171,7 +171,7 @@ class Diverted : public torch::autograd::Node {
   variable_list apply(variable_list&& gradients) override {
     variable_list results(3);
     if (!gradients[0].defined()) return results;
-    // Without their graphs, which the deferred work would keep alive.
+    // Detached: deferred work that holds a tensor with a graph would keep the graph alive.
     const at::Tensor x = x_.unpack().detach();
     const at::Tensor dy = gradients[0].detach();
     if (task_should_compute_output(0)) results[0] = settings_.input_gradient(x, dy);

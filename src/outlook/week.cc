@@ -169,7 +169,7 @@ class Run {
     if (!down_ && news.returns > 0) pause(PauseKind::Join);
   }
 
-  // What a step costs now, and what it would cost with other layers.
+  // Prices a step under the present troubles, and the same with layers moved between the stages.
   void look() {
     const Condition condition = present_.condition();
     cost_ = prices_.of(condition, layers_);

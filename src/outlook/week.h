@@ -29,7 +29,8 @@ constexpr std::string_view name_of(PauseKind kind) {
   return names[static_cast<size_t>(kind)];
 }
 
-// How long the run is, how long its pauses are, and how often it saves.
+// The length of the simulated run, how long it pauses after each kind of trouble, and how often it
+// writes a checkpoint.
 struct WeekSetup {
   Duration length = std::chrono::hours(7 * 24);
   std::array<Duration, kPauseKinds> pauses = {std::chrono::seconds(5), std::chrono::seconds(1),

@@ -75,7 +75,7 @@ struct UpdateRates {
   double updates = 0;
 };
 
-// The rates of a mode when nobody waits for a server: at most so many.
+// The rates of a mode if no replica ever waits for a server. A run has at most these rates.
 //
 // Requires: at least one replica; an iteration above 0
 UpdateRates rates_of(const SyncMode& mode, int32_t replicas, Duration iteration);
