@@ -30,7 +30,7 @@ std::string milliseconds(int64_t ns) {
 
 }  // namespace
 
-Chooser::Chooser(int32_t members, AlphaBeta link, ChooserRules rules)
+AlgorithmChooser::AlgorithmChooser(int32_t members, AlphaBeta link, ChooserRules rules)
     : members_(members), link_(link), rules_(rules) {
   CHECK(members >= 1, "a member at least");
   CHECK(rules.kept >= 1 && rules.kept <= static_cast<int32_t>(seen_.size()) &&
@@ -47,31 +47,32 @@ Chooser::Chooser(int32_t members, AlphaBeta link, ChooserRules rules)
       static_cast<uint64_t>(rules.least_chunk.count), static_cast<uint64_t>(link.alpha.count()));
 }
 
-size_t Chooser::class_of(int64_t bytes) {
+size_t AlgorithmChooser::class_of(int64_t bytes) {
   return static_cast<size_t>(std::bit_width(static_cast<uint64_t>(bytes)));
 }
 
-int32_t Chooser::known() const {
+int32_t AlgorithmChooser::known() const {
   return static_cast<int32_t>(std::min<int64_t>(calls_, rules_.kept));
 }
 
 // The newest call has age 0.
-const Chooser::Seen& Chooser::seen(int32_t age) const {
+const AlgorithmChooser::Seen& AlgorithmChooser::seen(int32_t age) const {
   return seen_[static_cast<size_t>((calls_ - 1 - age) % rules_.kept)];
 }
 
-CallCosts Chooser::costs_of(int64_t bytes) const {
+CallCosts AlgorithmChooser::costs_of(int64_t bytes) const {
   return call_costs(members_, {bytes}, link_, {rules_.margin_thousandths, rules_.least_chunk});
 }
 
 // What late-one would have saved in that call with `member` as the late one. If another member came
 // last, the others' sums had to wait for that one, and late-one could only lose.
-int64_t Chooser::saving(const CallCosts& costs, int32_t member, const Seen& seen) {
+int64_t AlgorithmChooser::saving(const CallCosts& costs, int32_t member, const Seen& seen) {
   const int64_t hidden = seen.last == member ? std::min(seen.gap_ns, costs.early_ns) : 0;
   return std::clamp(hidden - costs.break_even_ns(), -kMostSaving, kMostSaving);
 }
 
-Chooser::Guess Chooser::judge(const CallCosts& costs, int32_t member, Sight sight) const {
+AlgorithmChooser::Guess AlgorithmChooser::judge(const CallCosts& costs, int32_t member,
+                                                Sight sight) const {
   Guess guess;
   guess.member = member;
   int64_t weight = 1 << 16, weights = 0, sum = 0, gaps = 0;
@@ -90,7 +91,8 @@ Chooser::Guess Chooser::judge(const CallCosts& costs, int32_t member, Sight sigh
   return guess;
 }
 
-Chooser::Guess Chooser::guess(const CallCosts& costs, const Record& record, Sight sight) const {
+AlgorithmChooser::Guess AlgorithmChooser::guess(const CallCosts& costs, const Record& record,
+                                                Sight sight) const {
   Guess best;
   const int64_t margin = costs.base_ns * rules_.margin_thousandths / 1000;
   int64_t best_score = 0;
@@ -112,7 +114,7 @@ Chooser::Guess Chooser::guess(const CallCosts& costs, const Record& record, Sigh
   return best;
 }
 
-Choice Chooser::choose(int64_t bytes) const {
+Choice AlgorithmChooser::choose(int64_t bytes) const {
   CHECK(bytes >= 0, "a size");
   const CallCosts costs = costs_of(bytes);
   const Record& record = records_[class_of(bytes)];
@@ -145,8 +147,9 @@ Choice Chooser::choose(int64_t bytes) const {
   return choice;
 }
 
-std::string Chooser::why_nobody(const CallCosts& costs, const std::array<Guess, kSights>& guesses,
-                                const Record& record) const {
+std::string AlgorithmChooser::why_nobody(const CallCosts& costs,
+                                         const std::array<Guess, kSights>& guesses,
+                                         const Record& record) const {
   for (const Sight sight : {kNear, kFar}) {
     if (!guesses[sight].worth) continue;
     return cat("member ", guesses[sight].member, " seems late, but such choices cost ",
@@ -167,7 +170,7 @@ std::string Chooser::why_nobody(const CallCosts& costs, const std::array<Guess, 
              " of ", milliseconds(costs.base_ns), " a call");
 }
 
-void Chooser::note(std::span<const uint32_t> waited_us, int64_t bytes) {
+void AlgorithmChooser::note(std::span<const uint32_t> waited_us, int64_t bytes) {
   CHECK(waited_us.size() == static_cast<size_t>(members_), "a number for each member");
   CHECK(bytes >= 0, "a size");
   Seen call{0, 0};

@@ -47,12 +47,12 @@ struct ChooserRules {
 };
 
 // One member's view; equal to all others' after equal calls.
-class Chooser {
+class AlgorithmChooser {
  public:
   // A chooser that has seen no call. `link` is what most links are like.
   //
   // Requires: members >= 1; rules as their comments say
-  Chooser(int32_t members, AlphaBeta link, ChooserRules rules = {});
+  AlgorithmChooser(int32_t members, AlphaBeta link, ChooserRules rules = {});
 
   // What a call of that size is to use. It changes nothing.
   //

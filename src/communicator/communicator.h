@@ -13,11 +13,11 @@
 // in every call each member also sends this hash to the next member. A call thus never succeeds at
 // a member if the previous member makes a different one.
 //
-// Auto: a Chooser (collective/choose.h) takes the algorithm that seems best for an all-reduce. It
-// judges by the times at which the members came to earlier calls. For this, large calls also
-// all-reduce a vector of the members' away times (see away_before), by the same moves as the
-// tensor's last chunk. So all members know the same before the next choice, and the messages' hash
-// includes the chooser's fingerprint.
+// Auto: an AlgorithmChooser (collective/choose.h) takes the algorithm that seems best for an
+// all-reduce. It judges by the times at which the members came to earlier calls. For this, large
+// calls also all-reduce a vector of the members' away times (see away_before), by the same moves as
+// the tensor's last chunk. So all members know the same before the next choice, and the messages'
+// hash includes the chooser's fingerprint.
 //
 // A call that fails ends all calls that are under way, and the group. The member then drops its
 // links to all peers with which it has a message under way: so the calls' memory is free when the
@@ -326,7 +326,7 @@ class Communicator {
   Duration heard_at_{};                        // when the last news came
   std::map<WorkerId, std::string> lost_;
   std::optional<Error> ended_;  // what has ended the group
-  std::optional<Chooser> chooser_;
+  std::optional<AlgorithmChooser> chooser_;
   std::unique_ptr<ReadyAsker> asker_;  // none = nobody is asked
   std::map<int64_t, Told> told_;       // by call: those not noted yet, and the last noted ones
   std::optional<Duration> last_end_;   // of a call; none before the first

@@ -23,8 +23,8 @@ std::vector<uint32_t> waits(int32_t members, int32_t late = 0, uint32_t late_us 
 }
 
 // The number of calls until the chooser waits for `late`; -1: more than `most`.
-int32_t calls_until_late(Chooser& chooser, const std::vector<uint32_t>& waited, int32_t late,
-                         int32_t most) {
+int32_t calls_until_late(AlgorithmChooser& chooser, const std::vector<uint32_t>& waited,
+                         int32_t late, int32_t most) {
   for (int32_t call = 1; call <= most; ++call) {
     const Choice choice = chooser.choose(kLarge);
     if (choice.algorithm == "late-one" && choice.late == late) return call;
@@ -57,7 +57,7 @@ TEST(Choose, EarlyLengthEqualsTheLengthOfTheRounds) {
 }
 
 TEST(Choose, GivesAReason) {
-  Chooser chooser(8, kLink);
+  AlgorithmChooser chooser(8, kLink);
   const auto said = [&](int64_t bytes) {
     const Choice choice = chooser.choose(bytes);
     return cat(choice.algorithm, " ", choice.chunks, " ", choice.late, ": ", choice.reason);
@@ -75,14 +75,14 @@ TEST(Choose, GivesAReason) {
   EXPECT_EQ(said(kLarge),
             "ring 0 -1: member 3 came 0.700 ms after the others in 16 of 16 calls; late-one would "
             "lose 0.472 ms of 9.5 ms a call");
-  EXPECT_EQ(Chooser(2, kLink).choose(kLarge).reason,
+  EXPECT_EQ(AlgorithmChooser(2, kLink).choose(kLarge).reason,
             "with 2 members no two can add up while one is late");
 }
 
 // Nobody is late: halving if the rounds dominate the cost, the ring if the bytes do.
 TEST(Choose, NobodyIsLate) {
   for (const int32_t count : {1, 2, 3, 4, 7, 8, 64}) {
-    Chooser chooser(count, kLink);
+    AlgorithmChooser chooser(count, kLink);
     for (int i = 0; i < 20; ++i) chooser.note(waits(count), kLarge);
     EXPECT_EQ(chooser.choose(int64_t{1} << 30).algorithm, "ring") << count;
     EXPECT_EQ(chooser.choose(1024).algorithm, count <= 3 ? "ring" : "halving") << count;
@@ -94,8 +94,8 @@ TEST(Choose, NobodyIsLate) {
 // late.
 TEST(Choose, PersistentLatenessIsWaitedForWithinFourCalls) {
   for (const int32_t count : {4, 5, 6, 7, 8, 16, 64}) {
-    Chooser chooser(count, kLink);
-    Chooser certain(count, kLink);
+    AlgorithmChooser chooser(count, kLink);
+    AlgorithmChooser certain(count, kLink);
     for (int i = 0; i < 4; ++i) certain.note(waits(count, 2, 10'000'000), kLarge);
     const int32_t chunks = certain.choose(kLarge).chunks;
     const Duration sum = early_sum_time(count, chunks, {kLarge}, kLink);
@@ -104,7 +104,7 @@ TEST(Choose, PersistentLatenessIsWaitedForWithinFourCalls) {
                           ring_time(count, {kLarge}, kLink);
     const auto us = [](Duration time) { return static_cast<uint32_t>(time.count() / 1000); };
     EXPECT_EQ(calls_until_late(chooser, waits(count, 2, us(even + sum)), 2, 10), 4) << count;
-    Chooser other(count, kLink);
+    AlgorithmChooser other(count, kLink);
     EXPECT_EQ(calls_until_late(other, waits(count, 1, us(even) * 9 / 10), 1, 100), -1) << count;
     EXPECT_LE(calls_until_late(other, waits(count, 2, us(even + sum)), 2, 10), 5) << count;
   }
@@ -113,7 +113,7 @@ TEST(Choose, PersistentLatenessIsWaitedForWithinFourCalls) {
 // The closed form gives the number of chunks, but no chunk is smaller than 16 KiB.
 TEST(Choose, ChunksOfSixteenKibibytesAtLeast) {
   for (const int32_t count : {4, 6, 7, 8, 64}) {
-    Chooser chooser(count, {std::chrono::microseconds(1), 50e9});
+    AlgorithmChooser chooser(count, {std::chrono::microseconds(1), 50e9});
     for (int i = 0; i < 8; ++i) chooser.note(waits(count, 1, 1'000'000), kLarge);
     for (int64_t bytes = 1; bytes <= int64_t{1} << 34; bytes = bytes * 7 / 2 + 1) {
       const Choice choice = chooser.choose(bytes);
@@ -140,7 +140,8 @@ TEST(Choose, AllMembersAgree) {
   const uint64_t seed = 3;
   Random random(seed);
   const int32_t count = 6;
-  std::vector<Chooser> choosers(static_cast<size_t>(count), Chooser(count, kLink));
+  std::vector<AlgorithmChooser> choosers(static_cast<size_t>(count),
+                                         AlgorithmChooser(count, kLink));
   for (int call = 0; call < 10'000; ++call) {
     const int64_t bytes = int64_t{1} << (10 + random.below(18));
     const std::vector<uint32_t> waited = drawn_waits(random, count);
@@ -163,7 +164,7 @@ TEST(Choose, AnyDifferenceChangesTheFingerprint) {
   Random random(seed);
   const int32_t count = 5;
   for (int trial = 0; trial < 300; ++trial) {
-    Chooser one(count, kLink), other(count, kLink);
+    AlgorithmChooser one(count, kLink), other(count, kLink);
     for (int call = 0; call < 6; ++call) {
       std::vector<uint32_t> waited = drawn_waits(random, count);
       one.note(waited, kLarge);
@@ -174,11 +175,12 @@ TEST(Choose, AnyDifferenceChangesTheFingerprint) {
   }
   ChooserRules rules;
   rules.least_hits = 2;
-  const uint64_t plain = Chooser(count, kLink).fingerprint();
-  EXPECT_NE(Chooser(count, kLink, rules).fingerprint(), plain);
-  EXPECT_NE(Chooser(count + 1, kLink).fingerprint(), plain);
-  EXPECT_NE(Chooser(count, {kLink.alpha, kLink.bytes_per_second + 1e6}).fingerprint(), plain);
-  Chooser one(count, kLink), other(count, kLink);
+  const uint64_t plain = AlgorithmChooser(count, kLink).fingerprint();
+  EXPECT_NE(AlgorithmChooser(count, kLink, rules).fingerprint(), plain);
+  EXPECT_NE(AlgorithmChooser(count + 1, kLink).fingerprint(), plain);
+  EXPECT_NE(AlgorithmChooser(count, {kLink.alpha, kLink.bytes_per_second + 1e6}).fingerprint(),
+            plain);
+  AlgorithmChooser one(count, kLink), other(count, kLink);
   one.note(waits(count), kLarge);
   other.note(waits(count), kLarge + 1);
   EXPECT_NE(one.fingerprint(), other.fingerprint());
@@ -188,7 +190,7 @@ TEST(Choose, AnyDifferenceChangesTheFingerprint) {
 TEST(Choose, Extremes) {
   for (const AlphaBeta link : {AlphaBeta{}, AlphaBeta{Duration(1), 0.1}, AlphaBeta{{}, 1e30}}) {
     for (const int32_t count : {1, 2, 3, 6, 1024}) {
-      Chooser chooser(count, link);
+      AlgorithmChooser chooser(count, link);
       for (const int64_t bytes : {int64_t{0}, int64_t{1}, int64_t{1} << 50}) {
         for (int i = 0; i < 5; ++i) {
           chooser.note(waits(count, count / 2, 0xfffff000), bytes);

@@ -122,7 +122,7 @@ struct Outcome {
 
 Outcome loop(const Group& group, int32_t calls, const Draw& draw) {
   const auto members = static_cast<size_t>(group.members);
-  Chooser chooser(group.members, group.link);
+  AlgorithmChooser chooser(group.members, group.link);
   ReadyBoard board(group.members);
   Run chosen(group), asked(group), ring(group), halving(group);
   std::vector<Run> late_one(members, Run(group));
