@@ -50,6 +50,7 @@ py::dict read_job(const std::string& path, const std::vector<std::string>& overr
   all["validate_micros"] = job.validate_micros;
   all["data"] = !job.data.paths.empty();
   all["threads"] = job.device.threads;
+  all["precision"] = job.device.precision;
   return all;
 }
 

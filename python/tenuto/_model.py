@@ -6,6 +6,7 @@ import copy
 import ctypes
 import hashlib
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import AbstractContextManager
 from typing import Any, NamedTuple, Union
 
 import torch
@@ -78,7 +79,7 @@ def _check_parameter(name: str, tensor: torch.Tensor) -> None:
     if tensor.dtype != torch.float32 or tensor.layout != torch.strided or tensor.is_meta:
         raise TypeError(
             f"parameter {name} is {tensor.dtype} on {tensor.device}: expected torch.float32 on the "
-            "CPU; torch.autocast inside the modules computes in less"
+            'CPU; device.precision = "bf16" computes in less'
         )
     if tensor.device.type != "cpu":
         raise TypeError(f"parameter {name} is on {tensor.device}: leave it on the CPU")
@@ -117,13 +118,25 @@ def cards_of(layers: Sequence[nn.Module], first: int, end: int) -> list[Card]:
     return list(cards.values())
 
 
+def computing(precision: str) -> AbstractContextManager[None]:
+    """Return what surrounds a layer's forward and the loss: "bf16" is torch.autocast.
+
+    A context that autocast leaves forgets the casts of weights that it has made. So each layer
+    casts its own weights in each forward, and no cast outlives an update.
+    """
+    return torch.autocast("cpu", torch.bfloat16, enabled=precision == "bf16")
+
+
 class Trace:
     """What crosses between the layers of a model, and a digest of what it begins with.
 
-    cuts[i] are the tensors in front of layer i, and cuts[-1] the outputs, all without memory.
+    `precision` is that of the job, "fp32" or "bf16". cuts[i] are the tensors in front of layer i,
+    and cuts[-1] the outputs, all without memory.
     """
 
-    def __init__(self, layers: Sequence[nn.Module], inputs: tuple[torch.Tensor, ...]) -> None:
+    def __init__(
+        self, layers: Sequence[nn.Module], inputs: tuple[torch.Tensor, ...], precision: str
+    ) -> None:
         self.cuts = [self._without_memory(inputs)]
         self.outputs = inputs
         self._sum = hashlib.sha256()
@@ -134,7 +147,8 @@ class Trace:
             for index, layer in enumerate(layers):
                 title = title_of(layers, index)
                 guard = BufferGuard(layer, title, by_value=True)
-                self.outputs = as_tensors(layer(*self.outputs), title)
+                with computing(precision):
+                    self.outputs = as_tensors(layer(*self.outputs), title)
                 guard.check()
                 self.cuts.append(self._without_memory(self.outputs))
 

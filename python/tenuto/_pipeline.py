@@ -13,7 +13,7 @@ import torch
 from torch.utils.data import default_collate
 
 from . import _tenuto
-from ._model import ModelSource, Trace, as_tensors, build
+from ._model import ModelSource, Trace, as_tensors, build, computing
 from ._stage import Stage, Tensors, checked_loss
 
 Config = Union[str, "os.PathLike[str]", Mapping[str, Any], None]
@@ -99,10 +99,11 @@ class Pipeline:
             if dataset is not None
             else tuple(map(tuple, _tenuto.file_batch(self._job_file, settings)))
         )
-        trace = Trace(layers, inputs)
-        with torch.no_grad():
+        precision = job["precision"]
+        trace = Trace(layers, inputs, precision)
+        with torch.no_grad(), computing(precision):
             checked_loss(self._loss(*trace.outputs, *targets))
-        digest = trace.finish(f"{job['seed']} {job['micro_rows']}")
+        digest = trace.finish(f"{job['seed']} {job['micro_rows']} {precision}")
         if describes is not None:
             settings += [f"model.digest={digest}", f"device.message_bytes={trace.message_bytes()}"]
             _tenuto.read_job(self._job_file, settings)
@@ -115,7 +116,14 @@ class Pipeline:
         self, job: Mapping[str, Any], trace: Trace, batch: Optional[_Batches], digest: str
     ) -> None:
         def stage(first: int, end: int, _last: bool) -> Stage:
-            return Stage(build(self._model, job["seed"]), first, end, trace.cuts, self._loss)
+            return Stage(
+                build(self._model, job["seed"]),
+                first,
+                end,
+                trace.cuts,
+                self._loss,
+                job["precision"],
+            )
 
         def stepped(step: int, loss: float) -> None:
             for callback in self._callbacks:

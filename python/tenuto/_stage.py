@@ -12,13 +12,16 @@ from typing import Any, Optional
 import torch
 from torch import nn
 
-from ._model import BufferGuard, as_tensors, cards_of, title_of
+from ._model import BufferGuard, as_tensors, cards_of, computing, title_of
 
 Tensors = tuple[torch.Tensor, ...]
 
 
 class Stage:
-    """Layers [first, end) of a model. `inputs` and `outputs` show the types and shapes there."""
+    """Layers [first, end) of a model.
+
+    `inputs` and `outputs` show the types and shapes there. `precision` is "fp32" or "bf16".
+    """
 
     def __init__(
         self,
@@ -27,6 +30,7 @@ class Stage:
         end: int,
         cuts: Sequence[Tensors],
         loss: Callable[..., torch.Tensor],
+        precision: str,
     ) -> None:
         self.first = first
         self.count = end - first
@@ -40,6 +44,7 @@ class Stage:
         self._trains = [True] * self.count
         self._guards = [BufferGuard(*pair) for pair in zip(self._layers, self._titles)]
         self._loss = loss
+        self._precision = precision
 
     def run(self, index: int, tensors: Tensors, training: bool) -> Tensors:
         """Compute layer first + index."""
@@ -47,14 +52,16 @@ class Stage:
             for module, trains in self._modes[index]:
                 module.training = trains and training
             self._trains[index] = training
-        outputs = as_tensors(self._layers[index](*tensors), self._titles[index])
+        with computing(self._precision):
+            outputs = as_tensors(self._layers[index](*tensors), self._titles[index])
         if training:
             self._guards[index].check()
         return outputs
 
     def loss(self, outputs: Tensors, targets: Tensors) -> torch.Tensor:
         """Compute the loss of a micro-batch, a tensor with one number and no dimension."""
-        return checked_loss(self._loss(*outputs, *targets))
+        with computing(self._precision):
+            return checked_loss(self._loss(*outputs, *targets))
 
 
 def checked_loss(value: Any) -> torch.Tensor:

@@ -37,7 +37,8 @@ Weights::Weights(const Job& job, const std::vector<ParameterCard>& cards, at::De
                  const std::vector<at::Tensor>& own)
     : optimizer_(job.optimizer.kind),
       momentum_(job.optimizer.momentum),
-      bf16_(job.device.precision == "bf16"),
+      // A module's own tensors are cast by autocast, which must see them as they are.
+      bf16_(job.device.precision == "bf16" && own.empty()),
       seed_(job.seed) {
   const ParameterLayout layout = layout_of(cards);
   for (size_t i = 0; i < cards.size(); ++i) {

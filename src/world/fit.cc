@@ -47,11 +47,6 @@ Found misfit_of_module(const Job& job) {
     return Misfit{"device.kind", cat("\"", job.device.kind, "\" does not go with model.kind = ",
                                      "\"module\", which computes on \"cpu\": take that")};
   }
-  if (job.device.precision != "fp32") {
-    return Misfit{"device.precision",
-                  cat("\"", job.device.precision, "\" does not go with model.kind = \"module\": ",
-                      "take \"fp32\", and torch.autocast inside the modules")};
-  }
   if (job.is_served()) {
     return Misfit{"model.kind",
                   "\"module\" does not go with server shards yet: take sync.architecture = "

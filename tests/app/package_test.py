@@ -90,16 +90,27 @@ class Example(Launch):
 
 
 class Model(Launch):
-    def test_a_gpt_in_python_is_that_in_cpp(self):
+    def check_gpt(self, **settings):
+        """The losses and gradient norms of a GPT in Python are those of the one in C++."""
         text = self.folder / "text"
         text.write_text("".join(f"line {number} of some text\n" for number in range(400)))
         self.write_module_job(data__paths=[str(text)], model__width=32, model__heads=4,
-                              model__layers=4, model__sequence=16)
+                              model__layers=4, model__sequence=16, **settings)
         cpp = self.train(name="cpp")
         python = self.launch_model("gpt", name="python")
         self.assertEqual(self.losses(cpp), self.losses(python))
         norms = [[line["gradient_norm"] for line in run.metrics()] for run in (cpp, python)]
         self.assertEqual(*norms)
+
+    def test_a_gpt_in_python_is_that_in_cpp(self):
+        self.check_gpt()
+
+    def test_a_gpt_in_bf16_is_that_in_cpp(self):
+        self.check_gpt(device__precision="bf16", parallel__stages=4, parallel__pipelines=1,
+                       parallel__micros=4)
+
+    def test_a_split_gpt_in_bf16_is_that_in_cpp(self):
+        self.check_gpt(device__precision="bf16", parallel__order="zb-h1")
 
     def test_a_killed_worker_returns(self):
         settings = {"job__checkpoint_every": 0, "optimizer__schedule": "constant",
