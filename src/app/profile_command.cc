@@ -20,6 +20,7 @@
 #include "app/commands.h"
 #include "app/config.h"
 #include "app/flags.h"
+#include "app/output_files.h"
 #include "app/profile_worker.h"
 #include "app/waiting_line.h"
 #include "app/worker_program.h"
@@ -326,9 +327,18 @@ std::string device_text(const Job& job) {
 Result<ProfileReport> profiled(const ProfileOptions& options, Watch& watch) {
   const auto job = read_job(options);
   if (!job.ok()) return job.error();
-  std::error_code failure;
-  fs::create_directories(options.out, failure);
-  if (failure) return write_error(options.out, failure.value());
+  const std::string model_file = (fs::path(options.out) / "model.json").string();
+  const std::string cluster_file = (fs::path(options.out) / "cluster.json").string();
+  // Opened before the measurements, so that a folder that takes no files is known at once. Both
+  // files get their names together: those of two profiles would not belong together.
+  OutputFiles files;
+  if (Status made = files.make_folder(options.out); !made.ok()) return made.error();
+  if (!options.links_only) {
+    if (Status opened = files.open(model_file); !opened.ok()) return opened.error();
+  }
+  if (!options.layers_only) {
+    if (Status opened = files.open(cluster_file); !opened.ok()) return opened.error();
+  }
   const auto scratch = Scratch::make();
   if (!scratch.ok()) return scratch.error();
   if (Status written = write_file(scratch.value()->file("job.toml"), to_toml(job.value()));
@@ -337,27 +347,23 @@ Result<ProfileReport> profiled(const ProfileOptions& options, Watch& watch) {
   }
   ProfileReport report;
   report.device = device_text(job.value());
-  const auto put = [&](const std::string& name, const std::string& text) {
-    const std::string path = (fs::path(options.out) / name).string();
-    const Status written = write_file(path, text);
-    return written.ok() ? Result<std::string>(path) : Result<std::string>(written.error());
-  };
   if (!options.links_only) {
     auto model = measure_model(job.value(), options.seconds, *scratch.value(), watch);
     if (!model.ok()) return model.error();
     report.model = std::move(model).value();
-    const auto path = put("model.json", to_json(*report.model));
-    if (!path.ok()) return path.error();
-    report.model_file = path.value();
+    const Status written = files.write(model_file, to_json(*report.model));
+    if (!written.ok()) return written.error();
+    report.model_file = model_file;
   }
   if (!options.layers_only) {
     auto links = measure_links(job.value(), options.seconds, *scratch.value(), watch);
     if (!links.ok()) return links.error();
     report.links = std::move(links).value();
-    const auto path = put("cluster.json", to_json(report.links->cluster));
-    if (!path.ok()) return path.error();
-    report.cluster_file = path.value();
+    const Status written = files.write(cluster_file, to_json(report.links->cluster));
+    if (!written.ok()) return written.error();
+    report.cluster_file = cluster_file;
   }
+  if (Status named = files.finish(); !named.ok()) return named.error();
   return report;
 }
 

@@ -145,6 +145,9 @@ class Refusals(Profile):
         self.write_job(device__clock="real", network__device="none7", network__latency_ms=1.0,
                        network__connect_seconds=2.0)
         self.refused(self.profile("--links-only"), 1, "none7")
+        # The layers are measured, but their file would not belong to one of links.
+        self.refused(self.profile("--seconds=1"), 1, "none7")
+        self.assertFalse(self.out.exists())
 
 
 class Ends(Profile):
