@@ -111,8 +111,8 @@ TEST(TraceTimes, SeveralTraces) {
 TEST(TraceTimes, Refused) {
   EXPECT_EQ(
       refusal("{\"traceEvents\": [\n  {\"ph\": }]}"),
-      "t.json:2:10: expected a trace as JSON, found text that is not JSON (is the file cut off, or "
-      "still packed?)");
+      "t.json:2:10: expected a Chrome trace as JSON, found text that is not JSON or that is cut "
+      "off: copy the file again");
   EXPECT_EQ(refusal("").substr(0, 11), "t.json:1:1:");
   EXPECT_EQ(refusal("{\"traceEvents\": [{\"ph\": \"X\", \"na").substr(0, 9), "t.json:1:");
   EXPECT_EQ(refusal("[]").substr(0, 33), "t.json: no op is in these traces:");
