@@ -27,12 +27,12 @@ Tensors tensors_of(const py::handle& sequence) {
 }
 
 // The types and shapes of example tensors, which have no memory.
-Boundary boundary_of(const py::handle& examples) {
+Boundary boundary_of(const py::handle& examples, Shapes shapes) {
   std::vector<TensorSpec> specs;
   for (const at::Tensor& each : tensors_of(examples)) {
     specs.push_back({each.scalar_type(), each.sizes().vec()});
   }
-  return Boundary(std::move(specs));
+  return Boundary(std::move(specs), shapes);
 }
 
 // Makes what a layer draws a function of (seed, iteration, micro-batch, layer): a micro-batch that
@@ -58,8 +58,9 @@ class PythonStage : public StageModule {
                         .trained = py::cast<bool>(card[2])});
       tensors_.push_back(tensor);
     }
-    inputs_ = boundary_of(of.attr("inputs"));
-    outputs_ = boundary_of(of.attr("outputs"));
+    const Shapes shapes = py::cast<bool>(of.attr("varies")) ? Shapes::UpTo : Shapes::Fixed;
+    inputs_ = boundary_of(of.attr("inputs"), shapes);
+    outputs_ = boundary_of(of.attr("outputs"), shapes);
   }
 
   std::vector<ParameterCard> parameters() const override { return cards_; }

@@ -168,7 +168,7 @@ class Trace:
         return self._sum.hexdigest()
 
     def message_bytes(self) -> int:
-        """Return the size of the largest message between two layers."""
+        """Return about the size of the largest message between two layers."""
         sizes = [sum(t.numel() * t.element_size() for t in cut) for cut in self.cuts[1:-1]]
         return max(sizes, default=4)
 

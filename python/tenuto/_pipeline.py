@@ -68,7 +68,13 @@ class Pipeline:
     ) -> None:
         return None
 
-    def fit(self, dataset: Any = None, *, validation: Any = None) -> None:
+    def fit(
+        self,
+        dataset: Any = None,
+        *,
+        validation: Any = None,
+        largest: Any = None,
+    ) -> None:
         """Train, from the first step or a checkpoint to the job's last one.
 
         dataset     a function of (seed, iteration, micro) that returns the rows of one micro-batch
@@ -77,6 +83,9 @@ class Pipeline:
                     seen again, in an order that the seed gives; or None: the job's data.paths.
         validation  the same, for the held-out pass; None: there is none, unless data.paths are
                     given.
+        largest     (inputs, targets) in the largest shapes that any micro-batch has, with any
+                    values; micro-batches then need not all have the same shape, but as many
+                    dimensions. None: all have the shapes of the first one.
 
         Returns when this worker's part is done. Otherwise the process ends with the exit code of
         `tenuto worker`. Raises RuntimeError when the script was not started by `tenuto launch`.
@@ -100,20 +109,34 @@ class Pipeline:
             else tuple(map(tuple, _tenuto.file_batch(self._job_file, settings)))
         )
         precision = job["precision"]
+        if largest is not None:
+            inputs, targets = _pair_of(largest, "fit(largest=...)")
         trace = Trace(layers, inputs, precision)
         with torch.no_grad(), computing(precision):
             checked_loss(self._loss(*trace.outputs, *targets))
-        digest = trace.finish(f"{job['seed']} {job['micro_rows']} {precision}")
+        varies = largest is not None
+        digest = trace.finish(f"{job['seed']} {job['micro_rows']} {precision} {varies}")
         if describes is not None:
             settings += [f"model.digest={digest}", f"device.message_bytes={trace.message_bytes()}"]
             _tenuto.read_job(self._job_file, settings)
             with open(describes, "w", encoding="utf-8") as file:
                 json.dump({"job": self._job_file, "overrides": settings}, file)
             raise SystemExit(0)
-        self._run(job, trace, batches if dataset is not None else None, digest)
+        self._run(
+            job,
+            trace,
+            batches if dataset is not None else None,
+            digest,
+            varies=varies,
+        )
 
     def _run(
-        self, job: Mapping[str, Any], trace: Trace, batch: Optional[_Batches], digest: str
+        self,
+        job: Mapping[str, Any],
+        trace: Trace,
+        batch: Optional[_Batches],
+        digest: str,
+        varies: bool,
     ) -> None:
         def stage(first: int, end: int, _last: bool) -> Stage:
             return Stage(
@@ -123,6 +146,7 @@ class Pipeline:
                 trace.cuts,
                 self._loss,
                 job["precision"],
+                varies,
             )
 
         def stepped(step: int, loss: float) -> None:
@@ -188,15 +212,19 @@ class _Batches:
         function = self._functions[1 if held_out else 0]
         if function is None:
             raise ValueError("a held-out pass needs fit(validation=...): give it")
-        made = function(self._seed, iteration, micro)
-        if not isinstance(made, (tuple, list)) or len(made) != 2:
-            raise TypeError(
-                f"the data set gives {type(made).__name__}: expected (inputs, targets), each a "
-                "tensor or a tuple of tensors"
-            )
-        batch = (as_tensors(made[0], "the data set"), as_tensors(made[1], "the data set"))
+        batch = _pair_of(function(self._seed, iteration, micro), "the data set")
         self._last = (key, batch)
         return batch
+
+
+def _pair_of(made: Any, source: str) -> tuple[Tensors, Tensors]:
+    """Return a micro-batch as (inputs, targets), each a tuple of tensors."""
+    if not isinstance(made, (tuple, list)) or len(made) != 2:
+        raise TypeError(
+            f"{source} gives {type(made).__name__}: expected (inputs, targets), each a tensor or a "
+            "tuple of tensors"
+        )
+    return as_tensors(made[0], source), as_tensors(made[1], source)
 
 
 def _function_of(

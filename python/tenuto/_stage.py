@@ -20,7 +20,8 @@ Tensors = tuple[torch.Tensor, ...]
 class Stage:
     """Layers [first, end) of a model.
 
-    `inputs` and `outputs` show the types and shapes there. `precision` is "fp32" or "bf16".
+    `inputs` and `outputs` show the types and shapes there; if it `varies`, the largest shapes.
+    `precision` is "fp32" or "bf16".
     """
 
     def __init__(
@@ -31,6 +32,7 @@ class Stage:
         cuts: Sequence[Tensors],
         loss: Callable[..., torch.Tensor],
         precision: str,
+        varies: bool,
     ) -> None:
         self.first = first
         self.count = end - first
@@ -45,6 +47,7 @@ class Stage:
         self._guards = [BufferGuard(*pair) for pair in zip(self._layers, self._titles)]
         self._loss = loss
         self._precision = precision
+        self.varies = varies
 
     def run(self, index: int, tensors: Tensors, training: bool) -> Tensors:
         """Compute layer first + index."""

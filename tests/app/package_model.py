@@ -103,6 +103,18 @@ def numbers(seed, iteration, micro):
     return inputs, inputs.sum(1, keepdim=True)
 
 
+def lines(seed, iteration, micro):
+    """Rows of other lengths in each micro-batch, 3 to 6."""
+    generator = torch.Generator().manual_seed(seed + 1000 * iteration + micro)
+    inputs = torch.randn((4, 3 + (iteration + micro) % 4, 8), generator=generator)
+    return inputs, inputs.sum((1, 2))
+
+
+class MeanOfLine(nn.Module):
+    def forward(self, x):
+        return x.mean((1, 2))
+
+
 class Rows:
     """A map-style data set."""
 
@@ -144,6 +156,7 @@ def narrow():
 
 MODELS = {
     "linear": (plain(wide, nn.ReLU, nn.Dropout, narrow), F.mse_loss, numbers),
+    "lines": (plain(wide, nn.ReLU, wide, MeanOfLine), F.mse_loss, lines),
     "rows": (plain(wide, nn.ReLU, wide, narrow), F.mse_loss, Rows()),
     "fails": (plain(wide, nn.ReLU, lambda: Fails(8, 8), narrow), F.mse_loss, numbers),
     "differs": (plain(wide, lambda: Differs(8, 8), narrow), F.mse_loss, numbers),
@@ -155,4 +168,5 @@ MODELS = {
 
 if __name__ == "__main__":
     MODEL, LOSS, DATA = MODELS[sys.argv[1]]
-    tenuto.Pipeline(MODEL, loss=LOSS, config=sys.argv[2]).fit(DATA)
+    LARGEST = lines(0, 0, 3) if sys.argv[3:] == ["largest"] else None
+    tenuto.Pipeline(MODEL, loss=LOSS, config=sys.argv[2]).fit(DATA, largest=LARGEST)

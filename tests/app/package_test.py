@@ -44,8 +44,8 @@ class Launch(Case):
                                          f"logs: {self.logs(run)}")
         return run
 
-    def launch_model(self, model, **more):
-        return self.launch(SCRIPT, model, self.job, **more)
+    def launch_model(self, model, *words, **more):
+        return self.launch(SCRIPT, model, self.job, *words, **more)
 
 
 class Example(Launch):
@@ -90,12 +90,15 @@ class Example(Launch):
 
 
 class Model(Launch):
-    def check_gpt(self, **settings):
-        """The losses and gradient norms of a GPT in Python are those of the one in C++."""
+    def write_gpt_job(self, **settings):
         text = self.folder / "text"
         text.write_text("".join(f"line {number} of some text\n" for number in range(400)))
         self.write_module_job(data__paths=[str(text)], model__width=32, model__heads=4,
                               model__layers=4, model__sequence=16, **settings)
+
+    def check_gpt(self, **settings):
+        """The losses and gradient norms of a GPT in Python are those of the one in C++."""
+        self.write_gpt_job(**settings)
         cpp = self.train(name="cpp")
         python = self.launch_model("gpt", name="python")
         self.assertEqual(self.losses(cpp), self.losses(python))
@@ -111,6 +114,34 @@ class Model(Launch):
 
     def test_a_split_gpt_in_bf16_is_that_in_cpp(self):
         self.check_gpt(device__precision="bf16", parallel__order="zb-h1")
+
+    def test_a_troubled_gpt_is_that_in_cpp(self):
+        """A worker of the GPT in Python dies and returns, then a link is slow for good."""
+        settings = {"job__checkpoint_every": 0, "optimizer__schedule": "constant",
+                    "resilience__numerics": "reproducible", "parallel__micros": 6}
+        self.write_gpt_job(job__steps=1000000, **settings)
+        with self.job.open("a") as job:
+            job.write('[[fault]]\nkind = "kill"\nworker = "1.0"\nat_step = 3\nat_op = 2\n'
+                      '[[fault]]\nkind = "start"\nworker = "1.0"\nat_step = 6\n')
+        run = self.begin(SCRIPT, "gpt", self.job)
+
+        def told(words):
+            return any(words in event["reason"] for event in run.events())
+
+        run.wait_for_steps(1)
+        run.wait_until(lambda: told("has the state of version"), "worker 2 has the state")
+        # Some iterations with all workers, to learn how long healthy messages take.
+        run.wait_for_steps(len(run.metrics()) + 20)
+        asked = subprocess.run([TENUTO, "inject", run.folder, "link=0-1:60ms"],
+                               capture_output=True, text=True, timeout=LIMIT)
+        self.assertEqual(asked.returncode, 0, asked.stderr)
+        run.wait_until(lambda: run.plans_in_force()[0], "another order of ops is in force")
+        run.wait_for_steps(run.plans_in_force()[0][0] + 3)
+        run.process.terminate()
+        self.assertEqual(run.finish(), 143, f"{run.errors}{self.logs(run)}")
+        losses = self.losses(run)
+        self.write_gpt_job(job__steps=len(losses), **settings)
+        self.assertEqual(self.losses(self.train(name="cpp")), losses)
 
     def test_a_killed_worker_returns(self):
         settings = {"job__checkpoint_every": 0, "optimizer__schedule": "constant",
@@ -141,6 +172,14 @@ class Model(Launch):
         self.launch_model("rows", flags=("--job.steps=3",))
         resumed = self.launch_model("rows", flags=("--resume", "--job.steps=6"))
         self.assertEqual(self.losses(resumed), whole)
+
+    def test_shapes_up_to_the_largest(self):
+        settings = {"resilience__numerics": "reproducible", "parallel__pipelines": 1}
+        self.write_module_job(parallel__stages=2, **settings)
+        cut = self.losses(self.launch_model("lines", "largest", name="cut"))
+        self.write_module_job(parallel__stages=1, **settings)
+        self.assertEqual(cut, self.losses(self.launch_model("lines", "largest", name="whole")))
+        self.assertEqual(len(cut), 6)
 
     def test_shared_weights_stay_shared(self):
         self.write_module_job(parallel__stages=1, parallel__pipelines=1)
@@ -173,6 +212,9 @@ class Refusals(Launch):
 
     def test_a_loss_that_is_no_number(self):
         self.refused("loss", "the loss has shape [4, 1] and type torch.float32: expected one")
+
+    def test_shapes_that_differ_unannounced(self):
+        self.refused("lines", "fit(largest=...)")
 
     def test_a_shared_weight_that_the_plan_cuts(self):
         self.refused("tied", "layers 0 and 2 share 0.weight, and this plan cuts the model",

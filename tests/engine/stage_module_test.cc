@@ -31,8 +31,10 @@ namespace {
 // between reads.
 class SkipModel : public StageModule {
  public:
-  SkipModel(const Job& job, const Stage& stage, int64_t width_error = 0)
-      : rows_(job.parallel.micro_rows),
+  SkipModel(const Job& job, const Stage& stage, int64_t width_error = 0,
+            Shapes shapes = Shapes::Fixed)
+      : shapes_(shapes),
+        rows_(job.parallel.micro_rows),
         length_(job.model.sequence),
         width_(job.model.width),
         width_error_(width_error),
@@ -55,7 +57,8 @@ class SkipModel : public StageModule {
   Boundary inputs() const override {
     return Boundary({{at::kLong, {rows_, length_}},
                      {at::kFloat, {rows_, length_, width_}},
-                     {at::kDouble, {rows_, 1, width_ + 1}}});
+                     {at::kDouble, {rows_, 1, width_ + 1}}},
+                    shapes_);
   }
   Boundary outputs() const override {
     return width_error_ == 0 ? inputs() : Boundary({{at::kLong, {width_error_}}});
@@ -85,6 +88,7 @@ class SkipModel : public StageModule {
   }
 
  private:
+  const Shapes shapes_;
   const int64_t rows_, length_, width_, width_error_;
   const int32_t last_;
   const Stage stage_;
@@ -116,6 +120,31 @@ class OwnTensors : public SkipModel {
 
  private:
   Tensors tensors_;
+};
+
+// Sequences of other lengths in each micro-batch, at most those of the job.
+class Shortened : public Data {
+ public:
+  explicit Shortened(const Job& job) : rows_(job.parallel.micro_rows) {
+    auto whole = open_data(job);
+    EXPECT_TRUE(whole.ok());
+    whole_ = std::move(whole).value();
+  }
+  DataExtent extent() const override { return whole_->extent(); }
+  Tensors inputs(const Draw& draw) const override {
+    return {shortened(whole_->inputs(draw)[0], draw)};
+  }
+  Tensors targets(const Draw& draw) const override {
+    return {shortened(whole_->targets(draw)[0].view({rows_, -1}), draw).reshape({-1})};
+  }
+
+ private:
+  static at::Tensor shortened(const at::Tensor& rows, const Draw& draw) {
+    return rows.narrow(1, 0, rows.size(1) - (draw.iteration.value + draw.micro) % 4);
+  }
+
+  const int64_t rows_;
+  std::unique_ptr<Data> whole_;
 };
 
 EngineOptions options() {
@@ -170,16 +199,19 @@ class StageModuleTest : public ToyTest {
   }
   // The same by one loop over the whole module.
   Trained train_whole() const {
+    const auto data = open_data(job_);
+    EXPECT_TRUE(data.ok());
+    return train_whole(*data.value());
+  }
+  Trained train_whole(const Data& data) const {
     at::set_num_threads(job_.device.threads);
     SkipModel module(job_, {0, cut_layers(job_.model), {}});
     Weights weights(job_, module.parameters(), at::kCPU);
     module.bind(weights);
-    auto data = open_data(job_);
-    EXPECT_TRUE(data.ok());
     Trained trained;
     const auto loss_of = [&](const Draw& draw) {
       const at::Tensor loss =
-          module.loss(module.forward(data.value()->inputs(draw), {}), data.value()->targets(draw));
+          module.loss(module.forward(data.inputs(draw), {}), data.targets(draw));
       trained.losses.push_back(loss.item<double>());
       return loss;
     };
@@ -228,6 +260,30 @@ TEST_F(StageModuleTest, EveryPartitionHasTheBitsOfTheWholeModule) {
   chunks.parallel.stages = chunks.parallel.chunks = 2;
   chunks.parallel.order = "interleaved";
   EXPECT_TRUE(train(chunks) == whole);
+}
+
+TEST_F(StageModuleTest, MicroBatchesMayHaveOtherShapes) {
+  const Trained whole = train_whole(Shortened(job_));
+  EXPECT_EQ(whole.losses.size(), 13U);
+  EXPECT_FALSE(whole == train_whole());
+  EngineOptions varying;
+  varying.module = [](const Job& job, const DataExtent&, const Stage& stage) {
+    return std::make_unique<SkipModel>(job, stage, 0, Shapes::UpTo);
+  };
+  varying.data = [](const Job& job) -> Result<std::unique_ptr<Data>> {
+    return std::unique_ptr<Data>(std::make_unique<Shortened>(job));
+  };
+  for (const int32_t stages : {1, 2, 5}) {
+    for (const bool split : {false, true}) {
+      SCOPED_TRACE(cat(stages, " stages, split ", split));
+      Job job = job_;
+      job.parallel.stages = stages;
+      job.parallel.split_backward = split;
+      EXPECT_TRUE(train(job, varying) == whole);
+      job.parallel.recompute = "all";
+      EXPECT_TRUE(train(job, varying) == whole);
+    }
+  }
 }
 
 TEST_F(StageModuleTest, TensorsOfAModulesOwnAreItsParameters) {
@@ -289,6 +345,31 @@ TEST(Boundary, LaysTensorsOutFromMultiplesOf64Bytes) {
   ASSERT_FALSE(wrong.ok());
   EXPECT_NE(wrong.error().message.find("Float[17, 2]"), std::string::npos);
   EXPECT_NE(wrong.error().message.find("Float[2, 17]"), std::string::npos);
+}
+
+TEST(Boundary, ShapesUpToALimitTravelWithTheTensors) {
+  const Boundary boundary({{at::kLong, {3}}, {at::kFloat, {2, 17}}}, Shapes::UpTo);
+  for (const Tensors& tensors :
+       {Tensors{at::arange(3), at::rand({2, 17})}, Tensors{at::arange(0), at::rand({1, 5})}}) {
+    const auto block = boundary.pack(tensors);
+    ASSERT_TRUE(block.ok());
+    EXPECT_EQ(block.value().nbytes(), 64U + 64 + 192);
+    const Tensors back = boundary.unpack(block.value());
+    ASSERT_EQ(back.size(), 2U);
+    EXPECT_TRUE(at::equal(tensors[0], back[0]));
+    EXPECT_TRUE(at::equal(tensors[1], back[1]));
+  }
+  EXPECT_TRUE(boundary.gradients() == Boundary({{at::kFloat, {2, 17}}}, Shapes::UpTo));
+  const Boundary one({{at::kFloat, {4, 3}}}, Shapes::UpTo);
+  const auto block = one.pack({at::full({2, 3}, 5.0F)});
+  ASSERT_TRUE(block.ok());
+  EXPECT_TRUE(at::equal(one.unpack(block.value())[0], at::full({2, 3}, 5.0F)));
+  for (const at::Tensor& wrong :
+       {at::rand({5, 3}), at::rand({4}), at::rand({1, 3}).to(at::kHalf)}) {
+    const auto refused = one.pack({wrong});
+    ASSERT_FALSE(refused.ok());
+    EXPECT_NE(refused.error().message.find("at most Float[4, 3]"), std::string::npos);
+  }
 }
 
 TEST(Boundary, OneTensorIsItsOwnBlock) {
