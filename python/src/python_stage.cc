@@ -51,10 +51,12 @@ class PythonStage : public StageModule {
     first_layer_ = py::cast<int64_t>(of.attr("first"));
     layer_count_ = py::cast<int64_t>(of.attr("count"));
     for (const py::handle each : of.attr("cards")) {
-      const auto card = py::cast<py::tuple>(each);  // name, tensor, trained
+      const auto card = py::cast<py::tuple>(each);  // Card of tenuto/_model.py
       const auto tensor = py::cast<at::Tensor>(card[1]);
       cards_.push_back({.name = py::cast<std::string>(card[0]),
                         .shape = tensor.sizes().vec(),
+                        .counted = py::cast<bool>(card[4]),
+                        .shared = py::cast<bool>(card[3]),
                         .trained = py::cast<bool>(card[2])});
       tensors_.push_back(tensor);
     }

@@ -24,6 +24,8 @@ class Card(NamedTuple):
     name: str
     tensor: torch.Tensor
     trained: bool
+    shared: bool = False  # a weight of the first and the last layer, which two stages hold
+    counted: bool = True  # false: the last stage's copy of it
 
 
 def initial_values(name: str, shape: Sequence[int], deviation: float, seed: int) -> torch.Tensor:
@@ -69,8 +71,16 @@ def title_of(layers: Sequence[nn.Module], index: int) -> str:
 def _tensors_of(layer: nn.Module) -> Iterable[tuple[str, torch.Tensor, bool]]:
     for name, parameter in layer.named_parameters():
         yield name, parameter, True
-    for name, buffer in layer.named_buffers():
-        yield name, buffer, False
+    for place, owner in layer.named_modules():
+        for name, buffer in owner.named_buffers(recurse=False):
+            if name not in owner._non_persistent_buffers_set:
+                yield f"{place}.{name}" if place else name, buffer, False
+
+
+def _name_of(layer: nn.Module, index: int, name: str) -> str:
+    """Return the name of a layer's tensor in checkpoints. A layer may know the model's own name."""
+    own = getattr(layer, "name_in_model", None)
+    return own(name) if callable(own) else f"{index}.{name}"
 
 
 def _check_parameter(name: str, tensor: torch.Tensor) -> None:
@@ -89,19 +99,22 @@ def cards_of(layers: Sequence[nn.Module], first: int, end: int) -> list[Card]:
     """Return the parameters and fp32 buffers of layers [first, end), in the order of the model.
 
     A tensor that several modules share has one card, under its first name in the whole model.
-    Buffers of other types are not among them: they must never change.
+    Buffers of other types, and those that are not part of a module's state, are not among them:
+    they must never change.
 
-    Raises ValueError if a layer outside shares a parameter, and TypeError if it is not fp32.
+    Raises ValueError if a layer outside shares a parameter, unless these two are the first and the
+    last one and it is a matrix (a tied weight), and TypeError if it is not fp32.
     """
     names: dict[int, str] = {}
     users: dict[int, list[int]] = {}
     cards: dict[int, Card] = {}
     for index, layer in enumerate(layers):
-        for name, tensor, is_parameter in _tensors_of(layer):
-            names.setdefault(id(tensor), f"{index}.{name}")
+        for own_name, tensor, is_parameter in _tensors_of(layer):
+            name = _name_of(layer, index, own_name)
+            names.setdefault(id(tensor), name)
             users.setdefault(id(tensor), []).append(index)
             if is_parameter:
-                _check_parameter(f"{index}.{name}", tensor)
+                _check_parameter(name, tensor)
             elif tensor.dtype != torch.float32:
                 continue
             if first <= index < end:
@@ -109,7 +122,9 @@ def cards_of(layers: Sequence[nn.Module], first: int, end: int) -> list[Card]:
                 cards.setdefault(id(tensor), Card(names[id(tensor)], tensor, trained))
     for key, card in cards.items():
         outside = [user for user in users[key] if not first <= user < end]
-        if outside:
+        if outside and _is_tied(card, users[key], len(layers)):
+            cards[key] = card._replace(shared=True, counted=first == 0)
+        elif outside:
             inside = next(user for user in users[key] if first <= user < end)
             raise ValueError(
                 f"layers {min(inside, outside[0])} and {max(inside, outside[0])} share {card.name},"
@@ -125,6 +140,23 @@ def computing(precision: str) -> AbstractContextManager[None]:
     casts its own weights in each forward, and no cast outlives an update.
     """
     return torch.autocast("cpu", torch.bfloat16, enabled=precision == "bf16")
+
+
+def _is_tied(card: Card, users: Sequence[int], layer_count: int) -> bool:
+    """Return whether the two stages at the ends may share a parameter: they sum its gradients."""
+    return card.trained and card.tensor.dim() > 1 and set(users) == {0, layer_count - 1}
+
+
+def ties_weights(layers: Sequence[nn.Module]) -> bool:
+    """Return whether the first layer and the last one, and no other, share a parameter."""
+    if len(layers) < 2:
+        return False
+    first = cards_of(layers, 0, len(layers))
+    owners = [{id(p) for p in layer.parameters()} for layer in layers]
+    return any(
+        _is_tied(card, [i for i, own in enumerate(owners) if id(card.tensor) in own], len(layers))
+        for card in first
+    )
 
 
 class Trace:

@@ -13,7 +13,7 @@ import torch
 from torch.utils.data import default_collate
 
 from . import _tenuto
-from ._model import ModelSource, Trace, as_tensors, build, computing
+from ._model import ModelSource, Trace, as_tensors, build, computing, ties_weights
 from ._stage import Stage, Tensors, checked_loss
 
 Config = Union[str, "os.PathLike[str]", Mapping[str, Any], None]
@@ -101,6 +101,7 @@ class Pipeline:
         batches = _Batches(dataset, validation, job)
         layers = build(self._model, job["seed"])
         settings = [*self._overrides, f"model.layers={len(layers)}"]
+        settings.append(f"model.tied={json.dumps(ties_weights(layers))}")
         if dataset is not None and validation is None:
             settings.append("job.validate_micros=0")
         inputs, targets = (

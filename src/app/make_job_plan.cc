@@ -228,7 +228,7 @@ Result<Plan> make_whole_plan(const Job& job, const std::vector<bool>& alive, Wat
   shape.split_backward = job.parallel.split_backward;
   shape.recompute = job.parallel.recompute == "all";
   shape.memory = job.parallel.memory;
-  shape.tied = job.model.kind == "gpt" && job.model.tied && job.device.kind != "paced";
+  shape.tied = job.model.kind != "mlp" && job.model.tied && job.device.kind != "paced";
   shape.staggered = job.parallel.optimizer == "staggered";
   shape.all_reduce = job.parallel.all_reduce;
   shape.evaluation_micros = job.validate_micros;

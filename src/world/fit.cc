@@ -76,9 +76,9 @@ Found misfit_of_model(const Job& job) {
     return Misfit{"model.width", cat(model.width, " is not a multiple of model.heads (",
                                      model.heads, "): every head needs an equal share")};
   }
-  if (model.kind != "gpt" && model.tied) {
+  if (model.kind == "mlp" && model.tied) {
     return Misfit{"model.tied", cat("true needs model.kind = \"gpt\", found \"", model.kind,
-                                    "\": only a gpt's head can share the embedding's weight")};
+                                    "\": an mlp has no embedding that its head can share")};
   }
   return {};
 }

@@ -31,7 +31,8 @@ struct ModelSettings {
   int32_t heads = 4;       // gpt
   int32_t sequence = 128;  // gpt: bytes per row; mlp on classes: bytes per window
   double dropout = 0.0;    // [0, 1)
-  bool tied = false;       // gpt: the head shares the embedding's weight
+  bool tied = false;       // gpt: the head shares the embedding's weight; module: the last layer a
+                           // weight of the first one
   std::string digest;      // module: what all processes of the script must have alike; empty =
                            // not compared
 };

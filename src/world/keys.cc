@@ -58,7 +58,7 @@ std::vector<Key> model_keys() {
       key("model.dropout", slot<&Job::model, &ModelSettings::dropout>,
           "share of activations dropped in training", kBelow1),
       key("model.tied", slot<&Job::model, &ModelSettings::tied>,
-          "gpt: the head shares the embedding's weight"),
+          "gpt: the head shares the embedding's weight; module: set by tenuto launch"),
       key("model.digest", slot<&Job::model, &ModelSettings::digest>,
           "module: what the scripts of all workers must have alike; set by tenuto launch"),
   };

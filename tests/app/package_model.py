@@ -142,6 +142,15 @@ def tied():
     return [Tied(weight), nn.Tanh(), Tied(weight), nn.Linear(8, 1)]
 
 
+def ends():
+    weight = nn.Parameter(torch.eye(8))
+    return [Tied(weight), nn.Tanh(), nn.Linear(8, 8), Tied(weight)]
+
+
+def sum_loss(outputs, targets):
+    return F.mse_loss(outputs.sum(1, keepdim=True), targets)
+
+
 def plain(*modules):
     return lambda: [make() for make in modules]
 
@@ -163,6 +172,7 @@ MODELS = {
     "buffers": (plain(wide, lambda: nn.BatchNorm1d(8), narrow), F.mse_loss, numbers),
     "loss": (plain(wide, narrow), lambda out, target: out - target, numbers),
     "tied": (tied, F.mse_loss, numbers),
+    "ends": (ends, sum_loss, numbers),
     "gpt": (gpt, text_loss, None),
 }
 

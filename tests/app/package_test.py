@@ -186,6 +186,17 @@ class Model(Launch):
         losses = self.losses(self.launch_model("tied"))
         self.assertEqual(len(losses), 6)
 
+    def test_the_first_and_the_last_stage_share_a_weight(self):
+        self.write_module_job()
+        two = self.launch_model("ends", name="two")
+        self.write_module_job(parallel__stages=1, parallel__pipelines=1, parallel__micros=4)
+        one = self.launch_model("ends", name="one")
+        self.assertEqual(len(one.metrics()), 6)
+        self.assertEqual(len(two.metrics()), 6)
+        for mine, other in zip(two.metrics(), one.metrics()):
+            for key in ("loss", "gradient_norm"):
+                self.assertAlmostEqual(mine[key], other[key], delta=1e-4 * other[key])
+
 
 class Refusals(Launch):
     """Each is one sentence that says what is wrong."""
