@@ -7,9 +7,8 @@ In the middle of a step one member's process gets SIGKILL. "next step" is the ti
 the others have done a step, "new step" until they have done one that had not been done before.
 "steps lost" are steps that are computed again, or whose gradients are dropped. Medians over runs
 that took turns; the ratio is that of "new step" to Tenuto's. torchft is an optional package of
-PyPI; its row stays out if this Python has none.
+PyPI (./run python -m pip install torchft); without it its row stays out.
 """
-import json
 import os
 import pathlib
 import random
@@ -20,7 +19,8 @@ import tempfile
 import time
 
 from common import (LIMIT, LineProcess, Lost, has_module, kill_group, median, parser_of, pin,
-                    pin_workers, ratios, read_flags, run_main, settings_of, show, versions)
+                    pin_workers, ratios, read_flags, run_main, settings_of, show, versions,
+                    whole_lines)
 from paced_runs import toml_of, workers_of
 
 MEMBER = pathlib.Path(__file__).resolve().parent / "killed_member.py"
@@ -32,12 +32,6 @@ CHECKPOINT_EVERY = 10
 BEGUN = 12            # steps before the kill
 NOTE = ("torchft and torchrun have short timeouts here (see the settings); torchrun's time is "
         "mostly that of starting Python and torch again.")
-
-
-def whole_lines(path):
-    """The JSON lines of a file; the last one may be half written."""
-    text = path.read_text(encoding="utf-8") if path.exists() else ""
-    return [json.loads(line) for line in text[:text.rfind("\n") + 1].splitlines()]
 
 
 class System:
@@ -178,7 +172,8 @@ def main():
         if has_module(module):
             kinds[name] = kind
         else:
-            notes.append(f"{name}: this Python has no {module}; install it with pip")
+            notes.append(f"{name}: this Python has no {module}; to compare with it, type\n"
+                         f"  ./run python -m pip install {module}")
     chance, found = random.Random(flags.seed), {name: [] for name in kinds}
     for _ in range(flags.repeats):
         wait = 0.1 + 0.6 * chance.random()

@@ -97,6 +97,13 @@ class LineProcess:
         kill_group(self.process)
 
 
+def whole_lines(path):
+    """The JSON lines of a file that is being written, without one that is half written; none when
+    there is no such file."""
+    text = path.read_text(encoding="utf-8") if path.exists() else ""
+    return [json.loads(line) for line in text[:text.rfind("\n") + 1].splitlines()]
+
+
 def kill_group(process):
     """Kills a process that was started as the leader of its session, with all of that session."""
     try:

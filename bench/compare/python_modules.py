@@ -19,9 +19,10 @@ import tempfile
 import time
 
 from common import (LIMIT, LineProcess, Lost, ask_all, free_port, kill_group, median, parser_of,
-                    pin_workers, ratios, read_flags, run_main, settings_of, show, versions)
+                    pin_workers, ratios, read_flags, run_main, settings_of, show, versions,
+                    whole_lines)
 from data_parallel import RATE, SEQUENCE, VOCABULARY, make_gpt
-from paced_runs import lines_of, processor_seconds
+from paced_runs import processor_seconds
 from torch_schedules import join, make_schedule
 
 ROWS, SEED = 2, 1
@@ -163,14 +164,14 @@ def run_tenuto(flags, case):
                 if run.poll() is not None or time.monotonic() > end:
                     raise Lost(f"tenuto launch: {errors.read_text()[-2000:]}")
                 time.sleep(0.1)
-                done = len(lines_of(metrics)) if metrics.exists() else 0
+                done = len(whole_lines(metrics))
                 if done >= WARM_UP and (not marks or done > marks[-1][0]):
                     if not marks:
                         pin_workers(run.pid)
                     marks.append((done, processor_seconds(run.pid)))
         finally:
             kill_group(run)
-        times = [line["step_ms"] for line in lines_of(metrics)]
+        times = [line["step_ms"] for line in whole_lines(metrics)]
     (first, before), (last, after) = marks[0], marks[-1]
     return (median(times[WARM_UP:]),
             1000 * (after - before) / ((last - first) * micros * pipelines))

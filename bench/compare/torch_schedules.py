@@ -1,4 +1,4 @@
-"""The schedules of torch.distributed.pipelining that Tenuto has too, and processes that run them."""
+"""The schedules of torch.distributed.pipelining that Tenuto has too, and how they are made."""
 import os
 
 # By Tenuto's name: PyTorch's name, stages of a worker, where they are.
