@@ -113,6 +113,17 @@ def kill_group(process):
     process.wait()
 
 
+def stop(process):
+    """Asks a process that leads its session to end, so that it ends what it has started elsewhere;
+    kills what is left."""
+    process.terminate()
+    try:
+        process.wait(timeout=30)
+    except subprocess.TimeoutExpired:
+        pass
+    kill_group(process)
+
+
 def ask_all(processes, line):
     """Gives all the line; their answers, in order."""
     for process in processes:

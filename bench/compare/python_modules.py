@@ -18,8 +18,8 @@ import sys
 import tempfile
 import time
 
-from common import (LIMIT, LineProcess, Lost, ask_all, free_port, kill_group, median, parser_of,
-                    pin_workers, ratios, read_flags, run_main, settings_of, show, versions,
+from common import (LIMIT, LineProcess, Lost, ask_all, free_port, median, parser_of,
+                    pin_workers, ratios, read_flags, run_main, settings_of, show, stop, versions,
                     whole_lines)
 from data_parallel import RATE, SEQUENCE, VOCABULARY, make_gpt
 from paced_runs import processor_seconds
@@ -170,7 +170,7 @@ def run_tenuto(flags, case):
                         pin_workers(run.pid)
                     marks.append((done, processor_seconds(run.pid)))
         finally:
-            kill_group(run)
+            stop(run)
         times = [line["step_ms"] for line in whole_lines(metrics)]
     (first, before), (last, after) = marks[0], marks[-1]
     return (median(times[WARM_UP:]),
