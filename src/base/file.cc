@@ -118,6 +118,10 @@ Error write_error(const std::string& path, int number) {
               full ? "; free some space there and run the command again" : "")};
 }
 
+Error not_wanted(const std::string& path) {
+  return {Code::Cancelled, Reach::Call, cat(path, ": its rest is not wanted any more")};
+}
+
 InputFile::InputFile(InputFile&& other) noexcept
     : path_(std::move(other.path_)),
       descriptor_(std::exchange(other.descriptor_, -1)),

@@ -7,6 +7,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -79,6 +80,16 @@ class OutputFile {
   std::string unfinished_;  // the temporary name; empty while the file has none
   int descriptor_ = -1;
 };
+
+// Called after each piece of a file that is written or read in the background, by the thread that
+// does it. It may wait before it returns. False: the rest is not wanted any more.
+using AfterPiece = std::function<bool()>;
+
+// The size in bytes of such a piece; the last one of a file or tensor may be smaller.
+inline constexpr size_t kPieceBytes = size_t{1} << 20;
+
+// The error of a file of which the rest was not wanted any more: Cancelled/Call.
+Error not_wanted(const std::string& path);
 
 // Writes a whole file through an OutputFile. Errors: Exhausted/Job when the disk is full, else
 // Invalid/Job, with path and reason

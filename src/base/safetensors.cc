@@ -43,13 +43,25 @@ std::string make_header(const std::vector<NamedTensor>& tensors,
   return text;
 }
 
-Status write_all(OutputFile& file, const std::vector<NamedTensor>& tensors,
-                 const std::string& header) {
+Status write_pieces(OutputFile& file, const std::string& path, std::span<const std::byte> bytes,
+                    const AfterPiece& after_piece) {
+  if (!after_piece) return file.write(bytes);
+  while (!bytes.empty()) {
+    const auto piece = bytes.first(std::min(kPieceBytes, bytes.size()));
+    if (Status written = file.write(piece); !written.ok()) return written;
+    if (!after_piece()) return not_wanted(path);
+    bytes = bytes.subspan(piece.size());
+  }
+  return ok();
+}
+
+Status write_all(OutputFile& file, const std::string& path, const std::vector<NamedTensor>& tensors,
+                 const std::string& header, const AfterPiece& after_piece) {
   const uint64_t length = header.size();
   Status written = file.write(std::as_bytes(std::span(&length, 1)));
   if (written.ok()) written = file.write(header);
   for (const NamedTensor& tensor : tensors) {
-    if (written.ok()) written = file.write(tensor.bytes);
+    if (written.ok()) written = write_pieces(file, path, tensor.bytes, after_piece);
   }
   return written.ok() ? file.finish() : written;
 }
@@ -113,7 +125,8 @@ Result<TensorPlace> read_place(const Json& entry) {
 }  // namespace
 
 Status write_safetensors(const std::string& path, const std::vector<NamedTensor>& tensors,
-                         const std::map<std::string, std::string>& metadata) {
+                         const std::map<std::string, std::string>& metadata,
+                         const AfterPiece& after_piece) {
   for (const NamedTensor& tensor : tensors) {
     int64_t bytes = element_bytes(tensor.dtype);
     for (const int64_t extent : tensor.shape) bytes *= extent;
@@ -122,7 +135,7 @@ Status write_safetensors(const std::string& path, const std::vector<NamedTensor>
   }
   auto file = OutputFile::create(path);
   if (!file.ok()) return file.error();
-  return write_all(file.value(), tensors, make_header(tensors, metadata));
+  return write_all(file.value(), path, tensors, make_header(tensors, metadata), after_piece);
 }
 
 Result<SafetensorsFile> SafetensorsFile::open(const std::string& path) {

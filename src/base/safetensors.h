@@ -29,9 +29,14 @@ struct NamedTensor {
 // Writes the file as an OutputFile: durable when it returns, and never incomplete under its own
 // name.
 //
-// Errors: Exhausted/Job when the disk is full, Invalid/Job when the folder cannot be written
+// `after_piece`: called after each piece of a tensor; none: a tensor is written at once. The bytes
+// of the file are the same.
+//
+// Errors: Exhausted/Job when the disk is full, Invalid/Job when the folder cannot be written;
+//         Cancelled/Call when after_piece returned false: there is no file then
 Status write_safetensors(const std::string& path, const std::vector<NamedTensor>& tensors,
-                         const std::map<std::string, std::string>& metadata);
+                         const std::map<std::string, std::string>& metadata,
+                         const AfterPiece& after_piece = {});
 
 // Where one tensor lies in a file.
 struct TensorPlace {

@@ -276,16 +276,18 @@ void Turn::store(int64_t version) {
   out_.checkpoint = std::move(record);
 }
 
-// Called when the version that was to be saved is committed. A saver reports a version only after
-// it has saved it. So a shard is missing only if an earlier coordinator had named another saver,
-// and the present saver had gone past the version before this coordinator named it; then the next
-// version is saved instead. The version to stop at may be saved after its commit, because every
-// worker keeps it: a worker that has begun the next step abandons that step when it hears of the
-// commit, and saves then.
+// Called when the version that was to be saved is committed. If savers write while steps go on,
+// their shards come later, and store_earlier_commits() has the manifest written. Otherwise a saver
+// reports a version only after it has saved it. So a shard is missing only if an earlier
+// coordinator had named another saver, and the present saver had gone past the version before this
+// coordinator named it; then the next version is saved instead. The version to stop at may be saved
+// after its commit, because every worker keeps it: a worker that has begun the next step abandons
+// that step when it hears of the commit, and saves then.
 void Turn::store_or_postpone() {
   const int64_t version = s().committed;
   if (version == s().stop_at) return;
   if (has_all_shards(s(), version)) return store(version);
+  if (s().rules.saves_later) return;
   const int64_t later = newest_version(s());
   make(CheckpointAsked{later});
   out_.say(cat("version ", version,
@@ -293,7 +295,8 @@ void Turn::store_or_postpone() {
                " will be saved instead"));
 }
 
-// Has the manifest written of a version that an earlier coordinator committed before it died.
+// Has the manifest written of a version that was committed before all of its shards were known: its
+// savers have written it meanwhile, or an earlier coordinator committed it before it died.
 void Turn::store_earlier_commits() {
   if (s().storing >= 0) return;
   for (const auto& [version, shards] : s().shards) {

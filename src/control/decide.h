@@ -9,8 +9,9 @@
 // saved. Ended: all workers are told to leave.
 //
 // Version v is committed when all its keepers have reported it (commit.h), with all the losses of
-// its step. A worker that is to save v reports v once its shard is written; only the version to
-// stop at may be saved after its commit.
+// its step. A worker that is to save v reports v once its shard is written, or copied with
+// Rules::saves_later. A version is saved when all of its shards are reported and its manifest is
+// written: with Rules::saves_later, and for the version to stop at, this may be after its commit.
 #pragma once
 
 #include <optional>

@@ -48,6 +48,8 @@ struct Rules {
   int64_t first_step = 0;                     // 0, or the version that is resumed
   int64_t steps = 0;                          // the version to end with
   int64_t checkpoint_every = 0;               // steps; 0 = only at the end
+  // Workers report a version that is to be saved once they have copied it, and its shards later.
+  bool saves_later = false;
   int64_t saved = -1;                         // version of the newest checkpoint on disk; -1 = none
   int32_t micro_count = 0;                    // training micro-batches of a step
   int32_t evaluation_count = 0;               // micro-batches of a held-out pass

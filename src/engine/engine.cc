@@ -188,6 +188,12 @@ Status StageEngine::save(StageId stage, const std::string& path) {
   return weights_.save(path, version_);
 }
 
+Result<StateCopy> StageEngine::copy_state(StageId stage) {
+  CHECK(stage == stage_, cat("a copy of stage ", stage_, ", not of ", stage));
+  if (Status idle = await_idle(); !idle.ok()) return idle.error();
+  return weights_.copy(version_);
+}
+
 Status StageEngine::load(const std::vector<std::string>& paths, int64_t version) {
   if (Status idle = await_idle(); !idle.ok()) return idle;
   const Status loaded = weights_.load(paths, version);

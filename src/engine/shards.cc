@@ -112,12 +112,18 @@ std::vector<std::pair<std::string, at::Tensor>> Weights::state() const {
   return {{"momentum", first_moment_}};
 }
 
-Status Weights::save(const std::string& path, int64_t version) {
+std::vector<std::pair<std::string, at::Tensor>> Weights::flats_on_host() const {
   std::vector<std::pair<std::string, at::Tensor>> flats = state();
   flats.insert(flats.begin(), {"", values_});
+  for (auto& named : flats) named.second = named.second.cpu();
+  return flats;
+}
+
+// The tensors of a shard; their bytes are those of `flats`.
+StateTensors Weights::tensors_of(const std::vector<std::pair<std::string, at::Tensor>>& flats,
+                                 int64_t version) const {
   std::vector<NamedTensor> tensors;
-  for (auto& [suffix, flat] : flats) {
-    flat = flat.cpu();
+  for (const auto& [suffix, flat] : flats) {
     for (const Weight& weight : all_) {
       if (!weight.card.counted) continue;  // the tied weight is in the first stage's shard
       const std::string name =
@@ -126,12 +132,22 @@ Status Weights::save(const std::string& path, int64_t version) {
                          bytes_of(flat.narrow(0, weight.first, weight.card.count()))});
     }
   }
-  return write_safetensors(path, tensors,
-                           {{"format", "pt"},
-                            {"tenuto", kForm},
-                            {kVersion, cat(version)},
-                            {kOptimizer, optimizer_},
-                            {kUpdates, cat(updates_)}});
+  return {std::move(tensors),
+          {{"format", "pt"},
+           {"tenuto", kForm},
+           {kVersion, cat(version)},
+           {kOptimizer, optimizer_},
+           {kUpdates, cat(updates_)}}};
+}
+
+Status Weights::save(const std::string& path, int64_t version) const {
+  const auto flats = flats_on_host();
+  return write_state_file(path, tensors_of(flats, version));
+}
+
+StateCopy Weights::copy(int64_t version) const {
+  const auto flats = flats_on_host();
+  return StateCopy(tensors_of(flats, version));
 }
 
 // The flat tensors of the state, in the order in which a part holds their elements.

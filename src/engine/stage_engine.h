@@ -81,6 +81,7 @@ class StageEngine : public StageDevice<Device, Stash, std::unique_ptr<LateWork>>
   Status reduced(const Value& total) override;
   void discard(const Value& value) override;
   Status save(StageId stage, const std::string& path) override;
+  Result<StateCopy> copy_state(StageId stage) override;
   Status load(const std::vector<std::string>& paths, int64_t version) override;
   int64_t state_bytes(StageId) const override { return weights_.state_bytes(); }
   int64_t state_unit(StageId) const override { return weights_.state_unit(); }

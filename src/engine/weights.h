@@ -13,6 +13,7 @@
 #include "base/fixed_sum.h"
 #include "base/result.h"
 #include "runtime/norm.h"
+#include "runtime/state_copy.h"
 #include "world/job.h"
 #include "world/parameters.h"
 
@@ -105,7 +106,9 @@ class Weights {
   // Restores what back_up kept. A backward whose forward used the restored values may run after it.
   void take_back();
   // Writes one shard; its metadata holds `version`.
-  Status save(const std::string& path, int64_t version);
+  Status save(const std::string& path, int64_t version) const;
+  // Copies what such a shard holds.
+  StateCopy copy(int64_t version) const;
   // Reads all that this stage needs; Corrupt/Job when a shard is not of `version`, Invalid/Job for
   // a missing or misshapen tensor. Nothing is changed unless all could be read.
   Status load(const std::vector<std::string>& paths, int64_t version);
@@ -135,6 +138,10 @@ class Weights {
  private:
   // The optimizer's flat tensors and their names in a shard.
   std::vector<std::pair<std::string, at::Tensor>> state() const;
+  // The optimizer's tensors and the values in the memory of the host.
+  std::vector<std::pair<std::string, at::Tensor>> flats_on_host() const;
+  StateTensors tensors_of(const std::vector<std::pair<std::string, at::Tensor>>& flats,
+                          int64_t version) const;
   Status read_into(const std::vector<std::string>& paths, int64_t version, bool with_state);
   void refresh_low();
   void round(std::span<const FixedSum> sums, std::span<float> into) const;

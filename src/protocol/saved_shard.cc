@@ -29,12 +29,12 @@ std::string hexadecimal(uint32_t value) {
 }  // namespace
 
 Result<SavedShard> describe_shard(const std::string& directory, const std::string& file,
-                                  int64_t version) {
+                                  int64_t version, const AfterPiece& after_piece) {
   const std::string path = cat(directory, "/", file);
   const auto opened = InputFile::open(path);
   if (!opened.ok()) return opened.error();
   SavedShard shard{version, file, 0, ""};
-  std::vector<std::byte> buffer(1 << 20);
+  std::vector<std::byte> buffer(kPieceBytes);
   uint32_t checksum = 0;
   while (true) {
     const auto count = opened.value().read(shard.bytes, buffer);
@@ -42,6 +42,7 @@ Result<SavedShard> describe_shard(const std::string& directory, const std::strin
     if (count.value() == 0) break;
     checksum = crc32c(std::span(buffer).first(count.value()), checksum);
     shard.bytes += static_cast<int64_t>(count.value());
+    if (after_piece && !after_piece()) return not_wanted(path);
   }
   shard.checksum = hexadecimal(checksum);
   return shard;

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <string>
 
+#include "base/file.h"
 #include "base/result.h"
 #include "protocol/report.h"
 
@@ -26,8 +27,10 @@ std::string unfinished_path(const std::string& run, int64_t step);
 // Reads the file `directory`/`file`, which holds the state of a stage as of `version`, from its
 // beginning to its end.
 //
-// Errors: as InputFile says
+// `after_piece`: called after each piece that was read.
+//
+// Errors: as InputFile says; Cancelled/Call when after_piece returned false
 Result<SavedShard> describe_shard(const std::string& directory, const std::string& file,
-                                  int64_t version);
+                                  int64_t version, const AfterPiece& after_piece = {});
 
 }  // namespace tenuto

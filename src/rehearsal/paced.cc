@@ -163,7 +163,12 @@ Status PacedStage::take_back() {
 
 Status PacedStage::save(StageId stage, const std::string& path) {
   CHECK(stage == stage_, "a shard of the stage that is held");
-  return save_paced(path, stage_, stage_count_, version_, weights_);
+  return write_state_file(path, paced_tensors(stage_, stage_count_, version_, weights_));
+}
+
+Result<StateCopy> PacedStage::copy_state(StageId stage) {
+  CHECK(stage == stage_, "a copy of the stage that is held");
+  return StateCopy(paced_tensors(stage_, stage_count_, version_, weights_));
 }
 
 Status PacedStage::load(const std::vector<std::string>& paths, int64_t version) {

@@ -1,5 +1,7 @@
 #include "rehearsal/paced_file.h"
 
+#include <utility>
+
 #include "base/safetensors.h"
 #include "base/text.h"
 
@@ -16,15 +18,18 @@ std::string said(const SafetensorsFile& file, const char* key) {
 
 }  // namespace
 
-Status save_paced(const std::string& path, StageId stage, int32_t stage_count, int64_t version,
-                  const std::vector<float>& weights) {
+StateTensors paced_tensors(StageId stage, int32_t stage_count, int64_t version,
+                           const std::vector<float>& weights) {
   NamedTensor tensor;
   tensor.name = tensor_name(stage);
   tensor.dtype = "F32";
   tensor.shape = {static_cast<int64_t>(weights.size())};
   tensor.bytes = std::as_bytes(std::span(weights));
-  return write_safetensors(path, {tensor},
-                           {{"stages", cat(stage_count)}, {"version", cat(version)}});
+  StateTensors all;
+  all.tensors.push_back(std::move(tensor));
+  all.metadata["stages"] = cat(stage_count);
+  all.metadata["version"] = cat(version);
+  return all;
 }
 
 Result<std::vector<float>> load_paced(const std::vector<std::string>& paths, StageId stage,

@@ -7,12 +7,13 @@
 
 #include "base/id.h"
 #include "base/result.h"
+#include "runtime/state_copy.h"
 
 namespace tenuto {
 
-// Writes the weights of a stage to `path`, durable when it returns.
-Status save_paced(const std::string& path, StageId stage, int32_t stage_count, int64_t version,
-                  const std::vector<float>& weights);
+// What the file of a stage holds; the bytes are those of `weights`.
+StateTensors paced_tensors(StageId stage, int32_t stage_count, int64_t version,
+                           const std::vector<float>& weights);
 
 // Reads the weights of a stage from whichever of `paths` has them.
 //

@@ -54,6 +54,7 @@ class PacedStage : public StageDevice<PacedDevice, PacedStash, PacedStash> {
   Status reduced(const Value& total) override;
   void discard(const Value& value) override;
   Status save(StageId stage, const std::string& path) override;
+  Result<StateCopy> copy_state(StageId stage) override;
   Status load(const std::vector<std::string>& paths, int64_t version) override;
   int64_t state_bytes(StageId) const override {
     return static_cast<int64_t>(std::as_bytes(std::span(weights_)).size());

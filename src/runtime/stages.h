@@ -132,6 +132,10 @@ class Stages : public Face, private GradientGrowth, private GivenParameters {
     CHECK(found != parts_.end(), "a shard of a stage that the worker holds");
     return found->device->save(stage, path);
   }
+  Result<StateCopy> copy_state(StageId stage) override {
+    if (Status level = take_back_early(); !level.ok()) return level.error();
+    return holder(stage).copy_state(stage);
+  }
   Status load(const std::vector<std::string>& paths, int64_t version) override {
     return each([&](Face& part) { return part.load(paths, version); });
   }

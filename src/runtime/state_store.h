@@ -10,6 +10,7 @@
 
 #include "base/id.h"
 #include "base/result.h"
+#include "runtime/state_copy.h"
 
 namespace tenuto {
 
@@ -20,6 +21,8 @@ class StateStore {
   // Writes parameters and optimizer state of `stage`, which it holds, to `path` (safetensors). The
   // file is durable when this returns, and `path` never names an incomplete one.
   virtual Status save(StageId stage, const std::string& path) = 0;
+  // Copies what save() would write now.
+  virtual Result<StateCopy> copy_state(StageId stage) = 0;
   // Reads parameters and optimizer state of what it holds from the shards in `paths`, which any
   // partition may have written.
   virtual Status load(const std::vector<std::string>& paths, int64_t version) = 0;

@@ -117,6 +117,7 @@ void WorkerTurn::begin_anew() {
   s_.report.version = s_.report.received = -1;
   s_.report.steps.clear();
   s_.report.shards.clear();
+  drop_copy();
   s_.report.resumes = false;
   s_.report.held.clear();
   s_.pending.reset();
@@ -148,6 +149,7 @@ bool WorkerTurn::enter() {
   const bool replaced = is_replaced(heard(), s_.rules.self, s_.rules.incarnation);
   if (replaced || !may_begin()) return leave_left_out();
   const bool invited = invitation() != nullptr;
+  if (invited) drop_copy();  // the others may have made its version again
   if (begins_again()) {
     open_epoch();
     s_.report.connected = false;
@@ -187,7 +189,10 @@ bool WorkerTurn::enter() {
   return act(WorkerSituation::Renewing, RenewTransport{s_.report.epoch});
 }
 
+// A member hears of an epoch before any step of it has begun. So what is committed by then was made
+// by the steps of the epoch before, as the copy was.
 void WorkerTurn::open_epoch() {
+  write_committed();
   s_.halted = false;
   s_.rest.reset();
   s_.reached.clear();
@@ -231,6 +236,7 @@ void WorkerTurn::drop_beyond(int64_t version) {
     return version_made_by(Iteration{of.step}) > Version{version};
   });
   std::erase_if(s_.report.shards, [&](const SavedShard& of) { return of.version > version; });
+  if (s_.copied > version) drop_copy();
 }
 
 // A joiner acknowledges the plan that has a place for it. Its part begins with the step from which

@@ -77,11 +77,58 @@ bool WorkerTurn::save() {
   const int64_t version = s_.device.version;
   std::vector<StageId> mine = saved_by_me();
   if (heard().save_version != version || mine.empty()) return false;
+  if (s_.copied == version || s_.writing == version) return false;
   for (const SavedShard& shard : s_.report.shards) {
     if (shard.version == version) return false;
   }
-  act(WorkerSituation::Saving, Save{version, std::move(mine), heard().save_directory});
+  drop_copy();  // of an earlier version, whose commit was never heard of
+  act(WorkerSituation::Saving,
+      Save{version, std::move(mine), heard().save_directory, may_copy(version)});
   return true;
+}
+
+// Whether the version may be written after it is reported. The last version of a run is not: the
+// run ends when it is on disk.
+bool WorkerTurn::may_copy(int64_t version) const {
+  const bool last = directive().stop_at >= 0 && version >= directive().stop_at;
+  return s_.job->checkpoint_asynchronous && directive().phase == Phase::Running && !last;
+}
+
+// Has the copy written once its version is committed. Before that, the step that made the version
+// may be done again, perhaps with other bits, and two files of one version would be mixed.
+void WorkerTurn::write_committed() {
+  if (s_.copied < 0 || directive().committed < s_.copied) return;
+  s_.writing = std::exchange(s_.copied, -1);
+  actions_.push_back(WriteCopy{});
+}
+
+void WorkerTurn::drop_copy() {
+  if (s_.copied < 0) return;
+  s_.copied = -1;
+  actions_.push_back(DropCopy{});
+}
+
+// Reports the shards of a version. Without copies, the coordinator has all earlier ones when this
+// version is due. With copies, a later report may have taken the place of the one that told of the
+// version before, so the shards of that version stay.
+void WorkerTurn::add_shards(const std::vector<SavedShard>& shards) {
+  std::vector<SavedShard>& told = s_.report.shards;
+  int64_t newest = -1;
+  for (const SavedShard& shard : told) newest = std::max(newest, shard.version);
+  const bool keeps = s_.job->checkpoint_asynchronous;
+  std::erase_if(told, [&](const SavedShard& of) { return !keeps || of.version < newest; });
+  told.insert(told.end(), shards.begin(), shards.end());
+}
+
+bool WorkerTurn::on(const CopyWritten& done) {
+  if (s_.writing == done.version) s_.writing = -1;
+  if (done.status.ok()) {
+    add_shards(done.shards);
+    tell();
+  } else if (done.status.error().code != Code::Cancelled) {
+    fail(done.status.error());
+  }
+  return is_listening() && s_.situation != WorkerSituation::Transferring;
 }
 
 bool WorkerTurn::on(const Saved& done) {
@@ -89,7 +136,12 @@ bool WorkerTurn::on(const Saved& done) {
     fail(done.status.error());
     return true;
   }
-  s_.report.shards = done.shards;
+  if (done.copied) {
+    s_.copied = s_.device.version;
+    write_committed();
+  } else {
+    add_shards(done.shards);
+  }
   s_.report.version = s_.device.version;
   tell();
   return true;
@@ -284,15 +336,17 @@ bool WorkerTurn::halts() {
 }
 
 // Reports the step in `pending`, whose version is final now. A worker that is to save this version
-// reports the version only when it has saved it; but in the middle of a step it cannot save, and
-// reports the version at once.
+// reports the version only when it has saved or copied it; but in the middle of a step it can do
+// neither, and reports the version at once.
 bool WorkerTurn::conclude() {
   if (!s_.pending) return true;
   const int64_t seen = directive().committed;
   const int64_t version = version_made_by(Iteration{s_.pending->step}).value;
   const int64_t open = iteration_on(Version{seen}).value;
   std::erase_if(s_.report.steps, [&](const StepSummary& of) { return of.step < open; });
-  std::erase_if(s_.report.shards, [&](const SavedShard& of) { return of.version < seen; });
+  if (!s_.job->checkpoint_asynchronous) {  // otherwise see add_shards()
+    std::erase_if(s_.report.shards, [&](const SavedShard& of) { return of.version < seen; });
+  }
   s_.report.seen = seen;
   s_.report.steps.push_back(std::move(*s_.pending));
   s_.pending.reset();

@@ -84,6 +84,7 @@ bool WorkerTurn::in_step() const {
 
 bool WorkerTurn::on(const Heard& heard) {
   s_.told = heard.told;
+  if (directive().epoch == s_.report.epoch) write_committed();
   if (s_.situation != WorkerSituation::Transferring) return is_listening();
   return directive().epoch != s_.report.epoch || directive().phase != Phase::Running;
 }

@@ -101,6 +101,14 @@ struct Finalized {
 struct Saved {
   Status status = ok();
   std::vector<SavedShard> shards;
+  bool copied = false;  // the state is copied, and not written yet
+};
+// A copy of the state is written, or could not be written. It may come at any time after
+// WriteCopy.
+struct CopyWritten {
+  int64_t version = -1;
+  Status status = ok();
+  std::vector<SavedShard> shards = {};
 };
 // The transfers of TransferState have come further. Ready: the step may begin.
 struct TransferMoved {
@@ -137,7 +145,7 @@ struct WorkerInput {
   // All of them.
   using What = std::variant<Heard, ConversationOver, LostPeer, Idle, Prepared, DeviceMade, Renewed,
                             Connected, Probed, Loaded, Adopted, HeldStages, Undone, Finalized,
-                            Saved, TransferMoved, Validated, StepEnded, Evaluated>;
+                            Saved, CopyWritten, TransferMoved, Validated, StepEnded, Evaluated>;
   Duration now{};
   DeviceState device;
   What what;
@@ -204,7 +212,12 @@ struct Save {
   int64_t version = 0;
   std::vector<StageId> stages;
   std::string directory;
+  bool copies = false;  // only copies the state: WriteCopy has it written
 };
+// Has the copy of the state written by a thread while this worker goes on. CopyWritten follows.
+struct WriteCopy {};
+// Deletes a copy that is not being written.
+struct DropCopy {};
 // Begins the state transfers that are due before the next step.
 struct TransferState {};
 // Writes a line to the worker's log.
@@ -221,7 +234,7 @@ struct Leave {
 // One thing to be done.
 using WorkerAction =
     std::variant<Tell, Prepare, MakeDevice, RenewTransport, Connect, Probe, Load, Adopt, Hold, Undo,
-                 RunStep, Finalize, Evaluate, Save, TransferState, Say, Leave>;
+                 RunStep, Finalize, Evaluate, Save, WriteCopy, DropCopy, TransferState, Say, Leave>;
 
 // An action as one line, for tests and for people.
 std::string to_text(const WorkerAction& action);
@@ -294,6 +307,9 @@ struct WorkerState {
   std::optional<StepSummary> pending;    // of the newest step, until its version is final
   std::optional<WorkerRest> rest;        // of the step in which the epoch begins, until it is done
   int64_t running = -1;                  // the version that the newest step or pass began with
+  // job.checkpoint_asynchronous: the version of the copy that waits for its commit, and the version
+  // that is being written; -1 = none.
+  int64_t copied = -1, writing = -1;
 };
 
 // What follows from an input.
@@ -307,9 +323,9 @@ WorkerState begin_worker(const WorkerRules& rules, Duration now);
 
 // The next state, and the actions to execute, in this order. Deterministic.
 //
-// Requires: state came from begin_worker() or decide_worker(); each action but Tell and Say is
-//           followed by its outcome, and by no other input before it than Heard, ConversationOver,
-//           LostPeer and Validated
+// Requires: state came from begin_worker() or decide_worker(); each action but Tell, Say, WriteCopy
+//           and DropCopy is followed by its outcome, and by no other input before it than Heard,
+//           ConversationOver, LostPeer, CopyWritten and Validated
 WorkerDecision decide_worker(WorkerState state, const WorkerInput& input);
 
 // The coordinator's instructions for the step or pass at hand; read while it runs.

@@ -77,6 +77,19 @@ void WorkerProcess::hear() {
   if (!conversation.ok() && state_.conversation.ok()) {
     decide(ConversationOver{conversation.error()});
   }
+  hear_of_writer();
+}
+
+// Passes on what has become of a copy. If steps have ended, nothing is slowed down by writing it.
+void WorkerProcess::hear_of_writer() {
+  if (state_.told && !writer_.is_idle()) {
+    const Directive& directive = state_.told->instruction.directive;
+    const bool over = directive.stop_at >= 0 && directive.committed >= directive.stop_at;
+    if (over || directive.phase != Phase::Running) writer_.hurry();
+  }
+  if (auto written = writer_.take()) {
+    decide(CopyWritten{written->version, written->status, std::move(written->shards)});
+  }
 }
 
 // Waits for one message in the mailbox. hear() reads the coordinator's instructions.
@@ -245,6 +258,12 @@ void WorkerProcess::execute(const Save& save) {
   std::error_code failure;
   std::filesystem::create_directories(save.directory, failure);
   Saved saved;
+  if (save.copies) {
+    saved.status = copy_state(save);
+    saved.copied = true;
+    return outcomes_.push_back(std::move(saved));
+  }
+  finish_writing();
   for (const StageId stage : save.stages) {
     Result<SavedShard> shard = save_stage(save, stage);
     if (!shard.ok()) {
@@ -256,8 +275,38 @@ void WorkerProcess::execute(const Save& save) {
   outcomes_.push_back(std::move(saved));
 }
 
+// There is one copy at most: a state that is being written is waited for.
+Status WorkerProcess::copy_state(const Save& save) {
+  finish_writing();
+  CopiedState copied{save.version, save.directory, {}};
+  for (const StageId stage : save.stages) {
+    Result<StateCopy> copy = compute_.compute->copy_state(stage);
+    if (!copy.ok()) return copy.error();
+    copied.stages.push_back({stage, std::move(copy).value()});
+  }
+  copy_ = std::move(copied);
+  return ok();
+}
+
+// Waits until nothing is being written. What has become of it is passed on first.
+void WorkerProcess::finish_writing() {
+  if (auto written = writer_.finish()) {
+    outcomes_.push_back(
+        CopyWritten{written->version, written->status, std::move(written->shards)});
+  }
+}
+
+void WorkerProcess::execute(const WriteCopy&) {
+  CHECK(copy_, "a copy is made before it is written");
+  finish_writing();
+  writer_.begin(std::move(*copy_));
+  copy_.reset();
+}
+
+void WorkerProcess::execute(const DropCopy&) { copy_.reset(); }
+
 Result<SavedShard> WorkerProcess::save_stage(const Save& save, StageId stage) const {
-  const std::string file = cat("stage-", stage, ".safetensors");
+  const std::string file = state_file_name(stage);
   const Status saved = compute_.compute->save(stage, cat(save.directory, "/", file));
   if (!saved.ok()) return saved.error();
   Result<SavedShard> shard = describe_shard(save.directory, file, save.version);

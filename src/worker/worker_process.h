@@ -20,6 +20,7 @@
 #include "base/processor_use.h"
 #include "protocol/client.h"
 #include "runtime/worker.h"
+#include "worker/background_writer.h"
 #include "worker/conversation.h"
 #include "worker/decide_worker.h"
 #include "worker/machine.h"
@@ -74,6 +75,8 @@ class WorkerProcess {
   void execute(const Hold& hold);
   void execute(const Undo&);
   void execute(const Save& save);
+  void execute(const WriteCopy&);
+  void execute(const DropCopy&);
   void execute(const TransferState&);
   void execute(const Say& say);
   void execute(const Leave& leave);
@@ -85,6 +88,9 @@ class WorkerProcess {
   Status make_wire(const Job& job, int64_t epoch);
   void join_parts();
   Result<SavedShard> save_stage(const Save& save, StageId stage) const;
+  Status copy_state(const Save& save);
+  void finish_writing();
+  void hear_of_writer();
   void move_transfers(const Status& before);
   TransferMoment transfer_moment();
 
@@ -135,6 +141,8 @@ class WorkerProcess {
   StagedCounters copied_;      // as of the end of the step before
   std::vector<Fault> faults_;  // of the job and requested of the live run, in the newest step
   int64_t cut_off_at_ = -1;    // the newest step whose partitions have been injected
+  std::optional<CopiedState> copy_;  // waits for WriteCopy
+  BackgroundWriter writer_{[this] { mailbox_.post({}); }};
   ProcessorWatch processor_{[] { return processor_use(); }};
   Holding holding_{kKeptBytes};
   // The last step in which an injected fault ends or stops this process, and how many of its ops

@@ -45,8 +45,11 @@ std::string line(const RunStep& of) { return cat("run step ", of.step); }
 std::string line(const Finalize&) { return "finalize"; }
 std::string line(const Evaluate&) { return "evaluate"; }
 std::string line(const Save& of) {
-  return cat("save version ", of.version, " stages ", list_of(of.stages), " in ", of.directory);
+  return cat(of.copies ? "copy" : "save", " version ", of.version, " stages ", list_of(of.stages),
+             of.copies ? " for " : " in ", of.directory);
 }
+std::string line(const WriteCopy&) { return "write copy"; }
+std::string line(const DropCopy&) { return "drop copy"; }
 std::string line(const TransferState&) { return "transfer state"; }
 std::string line(const Say& of) { return cat("say ", of.sentence); }
 std::string line(const Leave& of) {

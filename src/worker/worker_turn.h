@@ -37,6 +37,7 @@ class WorkerTurn {
   bool on(const Undone& done);
   bool on(const Finalized& done);
   bool on(const Saved& done);
+  bool on(const CopyWritten& done);
   bool on(const TransferMoved& moved);
   bool on(const Validated& validated);
   bool on(const StepEnded& ended);
@@ -59,6 +60,10 @@ class WorkerTurn {
   bool run_steps();
   bool begin_running();
   bool save();
+  bool may_copy(int64_t version) const;
+  void write_committed();
+  void drop_copy();
+  void add_shards(const std::vector<SavedShard>& shards);
   bool acknowledge_plan();
   bool take_plan();
   bool take_stages();

@@ -155,6 +155,9 @@ struct Job {
   int64_t seed = 1;
   std::string directory = "runs";    // runs are written to directory/name
   int64_t checkpoint_every = 50;     // steps; 0 = only at the end
+  // Checkpoints are copied between two steps and written while steps go on; not those of server
+  // shards, and not the last one of a run.
+  bool checkpoint_asynchronous = false;
   int32_t keep = 3;                  // checkpoints kept
   int64_t validate_every = 50;       // steps; 0 = only at the end
   int32_t validate_micros = 8;       // micro-batches of one validation, over all pipelines

@@ -23,6 +23,8 @@ std::vector<Key> run_keys() {
       key("job.directory", slot<&Job::directory>, "runs are written to directory/name"),
       key("job.checkpoint_every", slot<&Job::checkpoint_every>,
           "steps between checkpoints; 0 = only at the end", whole(0, kManySteps)),
+      key("job.checkpoint_asynchronous", slot<&Job::checkpoint_asynchronous>,
+          "a worker copies its state and writes it while steps go on; not with server shards"),
       key("job.keep", slot<&Job::keep>, "checkpoints kept; older ones are removed",
           whole(1, kMany)),
       key("job.validate_every", slot<&Job::validate_every>,

@@ -90,7 +90,9 @@ double memory_of(const Job& job, const Plan& plan, const std::vector<WorkerId>& 
     const double parameters = parameters_of(job, stage);
     for (const WorkerId holder : stage.holders) {
       if (!std::binary_search(workers.begin(), workers.end(), holder)) continue;
-      bytes += parameters * kFloat * (1 + moments_of(job));
+      // Any holder may be the one that saves the stage, and then keeps a copy of its state.
+      const double copies = job.checkpoint_asynchronous ? 2 : 1;
+      bytes += parameters * kFloat * (1 + moments_of(job)) * copies;
       const int32_t held = held_of(plan, holder, static_cast<int32_t>(s));
       if (held == 0) continue;
       bytes += parameters * kFloat + kept_of(job, plan, static_cast<int32_t>(s), held);

@@ -167,6 +167,13 @@ Found misfit_of_servers(const Job& job) {
           ", a server and its standby, or optimizer.clip to 0")};
 }
 
+Found misfit_of_copies(const Job& job) {
+  if (!job.checkpoint_asynchronous) return {};
+  return Misfit{"job.checkpoint_asynchronous",
+                cat("true is for workers that save the state of their stages, and ", beside(job),
+                    " the keepers of the parameters save them: set it to false")};
+}
+
 }  // namespace
 
 Found find_misfit_of_sync(const Job& job) {
@@ -174,7 +181,8 @@ Found find_misfit_of_sync(const Job& job) {
     if (Found found = find(job)) return found;
   }
   if (!job.is_served()) return {};
-  for (const auto find : {misfit_of_training, misfit_of_replica, misfit_of_servers}) {
+  for (const auto find :
+       {misfit_of_training, misfit_of_replica, misfit_of_servers, misfit_of_copies}) {
     if (Found found = find(job)) return found;
   }
   return {};

@@ -107,6 +107,35 @@ TEST(Decide, IfASaverDidNotSaveTheNextVersionIsSaved) {
   EXPECT_EQ(run.state.told.save_version, 8);
 }
 
+// Savers that write while steps go on report their shards later, and in any order.
+TEST(Decide, AVersionThatIsWrittenLaterIsSavedWhenAllShardsAreThere) {
+  Rules rules = small_rules();
+  rules.saves_later = true;
+  Play run(rules);
+  run.connect();
+  run.advance_to(3);
+  for (size_t i = 0; i < 4; ++i) {
+    run.reports[i].version += 1;
+    StepSummary summary{.step = 3, .start_ns = 100, .finish_ns = 101};
+    if (i % 2 == 1) summary.losses = {{{static_cast<int32_t>(i / 2)}, 2.0}};
+    run.reports[i].steps = {summary};
+    EXPECT_FALSE(run.report(i).checkpoint);
+  }
+  EXPECT_EQ(run.state.committed, 4) << "steps do not wait for the files";
+  EXPECT_EQ(run.state.told.save_version, 8) << "and no other version is asked for";
+  run.reports[1].shards = {{4, "stage-1.safetensors", 7, "00", {1}}};
+  EXPECT_FALSE(run.report(1).checkpoint) << "stage 0 is missing";
+  EXPECT_EQ(run.state.saved, -1);
+  run.step(2);
+  run.reports[0].shards = {{4, "stage-0.safetensors", 7, "00", {0}}};
+  const Decision decision = run.report(0);
+  ASSERT_TRUE(decision.checkpoint);
+  EXPECT_EQ(decision.checkpoint->version, 4);
+  EXPECT_EQ(run.state.saved, -1) << "its manifest is not written yet";
+  run.hear(Stored{4, ""});
+  EXPECT_EQ(run.state.saved, 4);
+}
+
 TEST(Decide, TheJobEndsWithACheckpoint) {
   Play run;
   run.connect();

@@ -55,6 +55,7 @@ class ForwardingDevice : public Device {
   void start_over() override { under_.start_over(); }
   Status undo() override { return under_.undo(); }
   Status save(StageId stage, const std::string& path) override { return under_.save(stage, path); }
+  Result<StateCopy> copy_state(StageId stage) override { return under_.copy_state(stage); }
   Status load(const std::vector<std::string>& paths, int64_t version) override {
     return under_.load(paths, version);
   }

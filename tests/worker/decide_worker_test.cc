@@ -135,6 +135,81 @@ TEST(DecideWorker, RunsStepsSavesAndLeaves) {
             "leave 0\n");
 }
 
+// A worker that copies version 2, in a run that goes on.
+Story story_of_a_copy() {
+  Story story;
+  auto job = std::make_shared<Job>(*story.job);
+  job->checkpoint_asynchronous = true;
+  story.job = std::move(job);
+  story.begin_running();
+  story.step();
+  story.feed(TransferMoved{ok(), true});
+  story.told.directive.committed = 1;
+  story.told.save_version = 2;
+  story.told.savers = {{0}, {1}};
+  story.hear();
+  EXPECT_EQ(story.step(), "copy version 2 stages 0 for runs/x\n");
+  EXPECT_EQ(story.feed(Saved{ok(), {}, true}),
+            "tell running epoch 1 version 2 plan 1 connected step 1\n"
+            "transfer state\n");
+  EXPECT_EQ(story.feed(TransferMoved{ok(), true}), "run step 2\n");
+  return story;
+}
+
+TEST(DecideWorker, ACopyIsWrittenOnceItsVersionIsCommitted) {
+  Story story = story_of_a_copy();
+  story.told.directive.committed = 2;
+  story.told.save_version = 4;  // the version to stop at
+  EXPECT_EQ(story.hear(), "write copy\n") << "in the middle of the step";
+  EXPECT_EQ(story.hear(), "");
+  EXPECT_EQ(story.step(),
+            "tell running epoch 1 version 3 plan 1 connected step 2\n"
+            "transfer state\n");
+  story.feed(TransferMoved{ok(), true});
+  EXPECT_EQ(story.feed(CopyWritten{2, ok(), {{2, "stage-0", 1, "", {0}}}}),
+            "tell running epoch 1 version 3 plan 1 connected step 2 saved 2\n");
+  story.told.directive.committed = 3;
+  story.hear();
+  EXPECT_EQ(story.step(), "save version 4 stages 0 in runs/x\n") << "the run ends with it";
+  EXPECT_EQ(story.feed(Saved{ok(), {{4, "stage-0", 1, "", {0}}}}),
+            "tell running epoch 1 version 4 plan 1 connected step 3 saved 2 saved 4\n")
+      << "the coordinator may not have heard of version 2 yet";
+}
+
+TEST(DecideWorker, ACopyOfAStepThatIsUndoneIsNotWritten) {
+  Story story = story_of_a_copy();
+  EXPECT_NE(story.feed(LostPeer{{2}, 1, "lost"}), "");
+  story.feed(StepEnded{Error{Code::Disconnected, Reach::Worker, "the step is over"}});
+  Directive& directive = story.told.directive;
+  directive.epoch = 2;
+  directive.phase = Phase::Frozen;
+  directive.members = {{0}, {1}, {3}};
+  story.told.addresses = {"a", "b", "d"};
+  story.told.incarnations = {0, 0, 0};
+  story.told.save_version = -1;
+  EXPECT_EQ(story.hear(), "renew transport for epoch 2\n");
+  story.feed(Renewed{ok(), "a2", {}});
+  directive.phase = Phase::Running;
+  EXPECT_EQ(story.hear(), "undo\n") << "version 1 is committed";
+  story.version = 1;
+  EXPECT_NE(story.feed(Undone{}).find("drop copy\n"), std::string::npos);
+  directive.committed = 2;
+  EXPECT_EQ(story.hear().find("write copy"), std::string::npos);
+}
+
+TEST(DecideWorker, ACopyThatCannotBeWrittenEndsTheRunAsASaveDoes) {
+  Story story = story_of_a_copy();
+  story.told.directive.committed = 2;
+  story.hear();
+  const Error full{Code::Exhausted, Reach::Job, "cannot write runs/x: the disk is full"};
+  EXPECT_EQ(story.feed(CopyWritten{2, full}),
+            "say worker 0: cannot write runs/x: the disk is full\n"
+            "tell running epoch 1 version 2 plan 1 connected step 1 failed: on host host: cannot "
+            "write runs/x: the disk is full\n");
+  EXPECT_EQ(story.feed(CopyWritten{2, Error{Code::Cancelled, Reach::Call, "late"}}), "")
+      << "a later checkpoint is complete";
+}
+
 TEST(DecideWorker, APeerDiesAndTheStepIsUndone) {
   Story story;
   story.begin_running();
