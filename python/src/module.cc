@@ -10,6 +10,7 @@
 
 #include "base/text.h"
 #include "engine/engine.h"
+#include "protocol/saved_shard.h"
 #include "python_stage.h"
 #include "worker/parent.h"
 #include "worker/worker_run.h"
@@ -76,6 +77,13 @@ at::Tensor initial(const std::string& name, const std::vector<int64_t>& shape, d
   const at::Tensor values = at::empty(shape, at::kFloat);
   initial_values(card, seed, {values.mutable_data_ptr<float>(), static_cast<size_t>(card.count())});
   return values;
+}
+
+// The size of a file of a checkpoint, and its checksum (crc32c) in hexadecimal digits.
+std::pair<int64_t, std::string> describe_file(const std::string& folder, const std::string& name) {
+  const Result<SavedShard> file = describe_shard(folder, name, 0);
+  if (!file.ok()) refuse(file.error());
+  return {file.value().bytes, file.value().checksum};
 }
 
 // What a run needs of the script. All of it is called with the GIL.
@@ -157,6 +165,7 @@ PYBIND11_MODULE(_tenuto, module) {
   module.doc() = "What the package tenuto needs of C++; use the package.";
   module.def("read_job", tenuto::read_job, py::arg("path"), py::arg("overrides"));
   module.def("file_batch", tenuto::file_batch, py::arg("path"), py::arg("overrides"));
+  module.def("describe_file", tenuto::describe_file, py::arg("folder"), py::arg("name"));
   module.def("initial", tenuto::initial, py::arg("name"), py::arg("shape"), py::arg("deviation"),
              py::arg("seed"));
   module.def("run", tenuto::run, py::arg("settings"), py::arg("stage"), py::arg("batch"),

@@ -4,7 +4,15 @@ A script makes a Pipeline and calls fit(); `tenuto launch -n N SCRIPT.py` starts
 worker. docs/bring-your-model.md shows how.
 """
 
+from ._checkpoint import from_dcp, load_checkpoint, load_optimizer, to_dcp
 from ._model import initial_values
 from ._pipeline import Pipeline
 
-__all__ = ["Pipeline", "initial_values"]
+__all__ = [
+    "Pipeline",
+    "from_dcp",
+    "initial_values",
+    "load_checkpoint",
+    "load_optimizer",
+    "to_dcp",
+]

@@ -5,15 +5,26 @@ from __future__ import annotations
 import json
 import os
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import TracebackType
 from typing import Any, Optional, Union
 
 import torch
+from torch import nn
 from torch.utils.data import default_collate
 
 from . import _tenuto
-from ._model import ModelSource, Trace, as_tensors, build, computing, ties_weights
+from ._checkpoint import load_checkpoint
+from ._model import (
+    ModelSource,
+    Trace,
+    as_tensors,
+    build,
+    cards_of,
+    computing,
+    ties_weights,
+    title_of,
+)
 from ._stage import Stage, Tensors, checked_loss
 
 Config = Union[str, "os.PathLike[str]", Mapping[str, Any], None]
@@ -96,8 +107,7 @@ class Pipeline:
                 "fit() trains once in a script that `tenuto launch` has started: type "
                 f"tenuto launch {sys.argv[0]}"
             )
-        # More than any model has: the number of layers is not known before the seed is.
-        job = _tenuto.read_job(self._job_file, [*self._overrides, "model.layers=100000"])
+        job = self._read_job()
         batches = _Batches(dataset, validation, job)
         layers = build(self._model, job["seed"])
         settings = [*self._overrides, f"model.layers={len(layers)}"]
@@ -130,6 +140,79 @@ class Pipeline:
             digest,
             varies=varies,
         )
+
+    def load(self, checkpoint: Union[str, os.PathLike[str]]) -> nn.Sequential:
+        """Return the whole model with the parameters of a checkpoint, in this process.
+
+        checkpoint  a folder checkpoint-STEP, or a run, of which the newest one is read.
+
+        A model whose layers pass several tensors is called layer by layer. Raises ValueError when
+        the checkpoint is of another model, and what load_checkpoint() raises.
+        """
+        return nn.Sequential(*self._trained(checkpoint, self._read_job()))
+
+    def evaluate(
+        self,
+        dataset: Any,
+        checkpoint: Union[str, os.PathLike[str]],
+        *,
+        micros: Optional[int] = None,
+    ) -> float:
+        """Return the mean loss over a data set, with the parameters of a checkpoint.
+
+        dataset  a data set with len(): each row counts once; or a function, as for fit(), of which
+                 the micro-batches (seed, 0, 0) to (seed, 0, micros - 1) are taken.
+
+        Computes forwards alone, in this process and not on the workers of a run. Every row has the
+        same weight. Raises what load() raises, and ValueError without rows.
+        """
+        job = self._read_job()
+        layers = self._trained(checkpoint, job)
+        for layer in layers:
+            layer.eval()
+        total, count = 0.0, 0
+        precision = job["precision"]
+        with torch.no_grad():
+            for inputs, targets in _all_batches(dataset, job, micros):
+                for index, layer in enumerate(layers):
+                    with computing(precision):
+                        inputs = as_tensors(layer(*inputs), title_of(layers, index))
+                rows = targets[0].shape[0]
+                with computing(precision):
+                    loss = checked_loss(self._loss(*inputs, *targets))
+                total += loss.item() * rows
+                count += rows
+        if count == 0:
+            raise ValueError("the data set is empty: expected at least one row")
+        return total / count
+
+    def _read_job(self) -> dict[str, Any]:
+        # More than any model has: the number of layers is not known before the seed is.
+        return _tenuto.read_job(self._job_file, [*self._overrides, "model.layers=100000"])
+
+    def _trained(
+        self, checkpoint: Union[str, os.PathLike[str]], job: Mapping[str, Any]
+    ) -> list[nn.Module]:
+        layers = build(self._model, job["seed"])
+        state = load_checkpoint(checkpoint)
+        cards = cards_of(layers, 0, len(layers))
+        for card in cards:
+            found = state.get(card.name)
+            if found is None or found.shape != card.tensor.shape:
+                was = "is missing" if found is None else f"has shape {list(found.shape)}"
+                raise ValueError(
+                    f"{os.fspath(checkpoint)} is of another model: {card.name} {was}, expected "
+                    f"shape {list(card.tensor.shape)}"
+                )
+            with torch.no_grad():
+                card.tensor.copy_(found)
+        more = sorted(set(state) - {card.name for card in cards})
+        if more:
+            raise ValueError(
+                f"{os.fspath(checkpoint)} is of another model: it has {more[0]}, which this model "
+                "has not"
+            )
+        return layers
 
     def _run(
         self,
@@ -218,14 +301,17 @@ class _Batches:
         return batch
 
 
-def _pair_of(made: Any, source: str) -> tuple[Tensors, Tensors]:
-    """Return a micro-batch as (inputs, targets), each a tuple of tensors."""
-    if not isinstance(made, (tuple, list)) or len(made) != 2:
-        raise TypeError(
-            f"{source} gives {type(made).__name__}: expected (inputs, targets), each a tensor or a "
-            "tuple of tensors"
-        )
-    return as_tensors(made[0], source), as_tensors(made[1], source)
+from ._checkpoint import load_checkpoint
+from ._model import (
+    ModelSource,
+    Trace,
+    as_tensors,
+    build,
+    cards_of,
+    computing,
+    ties_weights,
+    title_of,
+)
 
 
 def _function_of(

@@ -198,6 +198,45 @@ class Model(Launch):
                 self.assertAlmostEqual(mine[key], other[key], delta=1e-4 * other[key])
 
 
+class Checkpoints(Launch):
+    """What a script does with the checkpoints of a run, without workers."""
+
+    def script(self, *words):
+        ended = subprocess.run([PYTHON, HERE / "package_checkpoint.py", *map(str, words)],
+                               capture_output=True, text=True, timeout=LIMIT,
+                               env={**os.environ, "PYTHONPATH": PACKAGE})
+        self.assertEqual(ended.returncode, 0, ended.stderr)
+        return json.loads(ended.stdout)
+
+    def test_a_checkpoint_goes_to_dcp_and_back_and_on_another_layout(self):
+        exact = {"optimizer__schedule": "constant", "resilience__numerics": "reproducible"}
+        self.write_module_job(job__steps=6, job__checkpoint_every=3, **exact)
+        whole = self.launch_model("rows", name="whole")
+        self.launch_model("rows", name="half", flags=("--job.steps=3",))
+        half = self.folder / "runs" / "half"
+        told = self.script("convert", half, self.folder / "dcp", self.folder / "runs" / "again")
+        self.assertEqual(told["names"], ["0.bias", "0.weight", "2.bias", "2.weight", "3.bias",
+                                         "3.weight"])
+        for name in told["names"]:
+            for kind in ("exp_avg", "exp_avg_sq", "step"):
+                self.assertIn(f"optimizer.state.{name}.{kind}", told["keys"])
+            self.assertIn(f"model.{name}", told["keys"])
+        again = self.launch_model(
+            "rows", name="again", flags=("--resume", "--job.steps=6", "--parallel.stages=1",
+                                         "--parallel.pipelines=1", "--parallel.micros=4"))
+        losses, expected = self.losses(again), self.losses(whole)
+        self.assertEqual([losses[step] for step in (3, 4, 5)],
+                         [expected[step] for step in (3, 4, 5)])
+
+    def test_the_loss_over_a_data_set_is_that_of_plain_torch(self):
+        self.write_module_job(job__steps=3)
+        run = self.launch_model("rows")
+        told = self.script("evaluate", self.job, run.folder)
+        self.assertAlmostEqual(told["evaluated"], told["plain"], delta=1e-6 * told["plain"])
+        self.assertIn("is of another model", told["refused"])
+        self.assertIn("is damaged: expected", told["damaged"])
+
+
 class Refusals(Launch):
     """Each is one sentence that says what is wrong."""
 
