@@ -29,8 +29,8 @@ HEARTBEAT_MS = 500    # torchft's lighthouse; members send one every 100 ms
 JOIN_MS = 100
 CHECKPOINT_EVERY = 10
 BEGUN = 12            # steps before the kill
-CLAIM = ("Published, on other machines: ReCycle has up to 1.46x the throughput of Oobleck and 1.64x "
-         "that of Bamboo under failures.")
+CLAIM = ("Published, on other machines: ReCycle has up to 1.46x the throughput of Oobleck and "
+         "1.64x that of Bamboo under failures.")
 NOTE = ("torchft and torchrun have short timeouts here (see the settings); torchrun's time is "
         "mostly that of starting Python and torch again.")
 

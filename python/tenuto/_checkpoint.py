@@ -39,7 +39,7 @@ _FROM_TORCH = {torch_name: name for name, torch_name in _TO_TORCH.items()}
 _OUR_KEY = "tenuto"
 
 
-class _Checkpoint(NamedTuple):
+class Checkpoint(NamedTuple):
     """All that a checkpoint holds."""
 
     manifest: dict[str, Any]
@@ -59,7 +59,7 @@ def load_checkpoint(folder: Path) -> dict[str, torch.Tensor]:
     Errors: FileNotFoundError and ValueError with a sentence: there is no checkpoint, it is damaged,
     or it is of server shards.
     """
-    return _read(folder).parameters
+    return read_checkpoint(folder).parameters
 
 
 def load_optimizer(folder: Path) -> dict[str, dict[str, torch.Tensor]]:
@@ -68,7 +68,7 @@ def load_optimizer(folder: Path) -> dict[str, dict[str, torch.Tensor]]:
     AdamW has `exp_avg`, `exp_avg_sq` and `step`, SGD `momentum_buffer`. `folder` and errors are as
     for load_checkpoint().
     """
-    return _state_for_torch(_read(folder))
+    return _state_for_torch(read_checkpoint(folder))
 
 
 def to_dcp(folder: Path, out: Path) -> None:
@@ -81,7 +81,7 @@ def to_dcp(folder: Path, out: Path) -> None:
     """
     import torch.distributed.checkpoint as dcp
 
-    checkpoint = _read(folder)
+    checkpoint = read_checkpoint(folder)
     if os.path.exists(out):
         raise FileExistsError(f"{os.fspath(out)} exists already: give the name of a new folder")
     ours = {"manifest": checkpoint.manifest, "metadata": checkpoint.metadata}
@@ -110,7 +110,7 @@ def from_dcp(folder: Path, out: Path, *, like: Optional[Path] = None) -> str:
     """
     flat = _read_dcp(os.fspath(folder))
     if like is not None:
-        model = _read(like)
+        model = read_checkpoint(like)
         manifest, metadata = model.manifest, model.metadata
     elif _OUR_KEY in flat:
         ours = json.loads(_bytes_of(flat[_OUR_KEY]))
@@ -131,7 +131,7 @@ def from_dcp(folder: Path, out: Path, *, like: Optional[Path] = None) -> str:
     return target
 
 
-def _state_for_torch(checkpoint: _Checkpoint) -> dict[str, dict[str, torch.Tensor]]:
+def _state_for_torch(checkpoint: Checkpoint) -> dict[str, dict[str, torch.Tensor]]:
     state = {
         name: {_TO_TORCH[key]: tensor for key, tensor in tensors.items()}
         for name, tensors in checkpoint.optimizer.items()
@@ -148,7 +148,13 @@ def _folder_of(path: Path) -> str:
     if os.path.isfile(os.path.join(folder, "manifest.json")):
         return folder
     names = os.listdir(folder) if os.path.isdir(folder) else []
-    steps = [int(name[11:]) for name in names if re.fullmatch(r"checkpoint-\d+", name)]
+    # The manifest is written last: without it, a checkpoint is not whole.
+    steps = [
+        int(name[11:])
+        for name in names
+        if re.fullmatch(r"checkpoint-\d+", name)
+        and os.path.isfile(os.path.join(folder, name, "manifest.json"))
+    ]
     if not steps:
         raise FileNotFoundError(
             f"{folder} holds no checkpoint: expected a folder checkpoint-STEP, or a run with one"
@@ -156,7 +162,8 @@ def _folder_of(path: Path) -> str:
     return os.path.join(folder, f"checkpoint-{max(steps)}")
 
 
-def _read(path: Path) -> _Checkpoint:
+def read_checkpoint(path: Path) -> Checkpoint:
+    """Read a checkpoint, or the newest one of a run. Raises what load_checkpoint() raises."""
     folder = _folder_of(path)
     try:
         with open(os.path.join(folder, "manifest.json"), encoding="utf-8") as file:
@@ -185,7 +192,7 @@ def _read(path: Path) -> _Checkpoint:
                 optimizer.setdefault(whose, {})[kind] = tensor
             else:
                 parameters[key] = tensor
-    return _Checkpoint(manifest, metadata, parameters, optimizer)
+    return Checkpoint(manifest, metadata, parameters, optimizer)
 
 
 def _read_safetensors(path: str) -> tuple[dict[str, str], dict[str, torch.Tensor]]:
@@ -212,7 +219,7 @@ def _read_safetensors(path: str) -> tuple[dict[str, str], dict[str, torch.Tensor
     return metadata, tensors
 
 
-def _named(checkpoint: _Checkpoint) -> Iterable[tuple[str, torch.Tensor]]:
+def _named(checkpoint: Checkpoint) -> Iterable[tuple[str, torch.Tensor]]:
     """All tensors under their names in a file."""
     yield from checkpoint.parameters.items()
     for name, tensors in checkpoint.optimizer.items():

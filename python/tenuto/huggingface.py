@@ -11,14 +11,14 @@ from __future__ import annotations
 import copy
 import importlib
 import os
-import pathlib
-import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Optional, Union
 
 import torch
 import torch.nn.functional as F
 from torch import nn
+
+from ._checkpoint import read_checkpoint
 
 __all__ = ["causal_loss", "from_config", "from_pretrained", "layers", "save_pretrained"]
 
@@ -114,15 +114,14 @@ def save_pretrained(source: Path, config: Any, folder: Path) -> int:
     Writes config.json and model.safetensors (several files and an index if it is large). Returns
     the number of steps after which the checkpoint was taken.
 
-    Raises ValueError if there is no checkpoint, or if it is one of another model.
+    Raises what load_checkpoint() raises, and ValueError if the checkpoint is of another model.
     """
-    checkpoint, step = _checkpoint_of(pathlib.Path(source))
-    values = _values_of(checkpoint)
+    checkpoint = read_checkpoint(source)
     auto = _transformers().AutoModelForCausalLM
     model = auto.from_config(copy.deepcopy(config), dtype=torch.float32)
-    _fill(model, values, checkpoint)
+    _fill(model, checkpoint.parameters, os.fspath(source))
     model.save_pretrained(os.fspath(folder))
-    return step
+    return int(checkpoint.manifest["step"])
 
 
 def _transformers() -> Any:
@@ -303,44 +302,7 @@ def _copy(module: nn.Module) -> nn.Module:
     return made
 
 
-def _checkpoint_of(source: pathlib.Path) -> tuple[pathlib.Path, int]:
-    """Return the folder of a checkpoint and its step."""
-    steps = {}
-    for place in [source, *sorted(source.glob("checkpoint-*"))]:
-        named = re.fullmatch(r"checkpoint-(\d+)", place.name)
-        if named and (place / "manifest.json").is_file():
-            steps[int(named[1])] = place
-    if not steps:
-        raise ValueError(
-            f"{source} has no checkpoint: expected the folder of a run or of a checkpoint-STEP"
-        )
-    newest = max(steps)
-    return steps[newest], newest
-
-
-def _values_of(checkpoint: pathlib.Path) -> dict[str, torch.Tensor]:
-    """Return the parameters in the files of a checkpoint, without the optimizer's state."""
-    try:
-        safetensors = importlib.import_module("safetensors")
-    except ImportError as error:
-        raise ImportError(
-            "save_pretrained needs the package safetensors: install it beside transformers"
-        ) from error
-    values = {}
-    for path in sorted(checkpoint.glob("*.safetensors")):
-        with safetensors.safe_open(str(path), "pt") as file:
-            for name in file.keys():
-                if not name.startswith("optimizer."):
-                    values[name] = file.get_tensor(name)
-    if not values:
-        raise ValueError(
-            f"{checkpoint} has no parameters: expected stage-N.safetensors; a checkpoint of server "
-            "shards has other files"
-        )
-    return values
-
-
-def _fill(model: nn.Module, values: Mapping[str, torch.Tensor], checkpoint: pathlib.Path) -> None:
+def _fill(model: nn.Module, values: Mapping[str, torch.Tensor], source: str) -> None:
     """Copy values into a model; raise ValueError unless they are those of all its parameters."""
     # A tied weight is one tensor with several names in the model, and has the first in the files.
     own: dict[str, torch.Tensor] = {**dict(model.named_parameters()), **_buffers_of(model)}
@@ -348,7 +310,7 @@ def _fill(model: nn.Module, values: Mapping[str, torch.Tensor], checkpoint: path
         found, wanted = values.get(name), own.get(name)
         if found is None or wanted is None or found.shape != wanted.shape:
             raise ValueError(
-                f"{checkpoint} is of another model: {name} is {_shape_of(found)} there, and "
+                f"{source} is of another model: {name} is {_shape_of(found)} there, and "
                 f"{type(model).__name__} of this configuration has {_shape_of(wanted)}: give the "
                 "configuration with which the run was made"
             )

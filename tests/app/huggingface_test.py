@@ -79,7 +79,7 @@ class HuggingFace(Launch):
         with self.assertRaisesRegex(AssertionError, "is of another model: transformer.wte.weight "
                                                     "is missing there"):
             python(EXAMPLES / "huggingface.py", "--model", "gpt2", "--export", run.folder, written)
-        with self.assertRaisesRegex(AssertionError, "has no checkpoint: expected the folder"):
+        with self.assertRaisesRegex(AssertionError, "holds no checkpoint: expected a folder"):
             python(EXAMPLES / "huggingface.py", "--export", self.folder, written)
 
 
