@@ -3,6 +3,7 @@
 #include <pybind11/stl.h>
 #include <torch/csrc/utils/pybind.h>
 
+#include <chrono>
 #include <cstdint>
 #include <string>
 #include <utility>
@@ -10,7 +11,9 @@
 
 #include "base/text.h"
 #include "engine/engine.h"
+#include "protocol/client.h"
 #include "protocol/saved_shard.h"
+#include "protocol/tls.h"
 #include "python_stage.h"
 #include "worker/parent.h"
 #include "worker/worker_run.h"
@@ -21,6 +24,9 @@ namespace tenuto {
 namespace {
 
 namespace py = pybind11;
+
+// How long the coordinator has to answer a wish.
+constexpr Duration kWishLimit = std::chrono::seconds(10);
 
 // A user's mistake becomes a ValueError with the sentence.
 [[noreturn]] void refuse(const Error& error) { throw py::value_error(error.message); }
@@ -84,6 +90,18 @@ std::pair<int64_t, std::string> describe_file(const std::string& folder, const s
   const Result<SavedShard> file = describe_shard(folder, name, 0);
   if (!file.ok()) refuse(file.error());
   return {file.value().bytes, file.value().checksum};
+}
+
+// Sends a wish of `tenuto inject` to the coordinator; returns its answer.
+std::string ask(const std::string& coordinator, const std::string& job, const std::string& token,
+                const std::string& tls, const std::string& wish) {
+  const py::gil_scoped_release unlocked;
+  const auto identity = read_tls(tls);
+  if (!identity.ok()) refuse(identity.error());
+  const Result<std::string> answer =
+      ask_coordinator(coordinator, job, token, wish, kWishLimit, identity.value().get());
+  if (!answer.ok()) refuse(answer.error());
+  return answer.value();
 }
 
 // What a run needs of the script. All of it is called with the GIL.
@@ -165,6 +183,8 @@ PYBIND11_MODULE(_tenuto, module) {
   module.doc() = "What the package tenuto needs of C++; use the package.";
   module.def("read_job", tenuto::read_job, py::arg("path"), py::arg("overrides"));
   module.def("file_batch", tenuto::file_batch, py::arg("path"), py::arg("overrides"));
+  module.def("ask", tenuto::ask, py::arg("coordinator"), py::arg("job"), py::arg("token"),
+             py::arg("tls"), py::arg("wish"));
   module.def("describe_file", tenuto::describe_file, py::arg("folder"), py::arg("name"));
   module.def("initial", tenuto::initial, py::arg("name"), py::arg("shape"), py::arg("deviation"),
              py::arg("seed"));

@@ -6,10 +6,11 @@ worker. docs/bring-your-model.md shows how.
 
 from ._checkpoint import from_dcp, load_checkpoint, load_optimizer, to_dcp
 from ._model import initial_values
-from ._pipeline import Pipeline
+from ._pipeline import Pipeline, Step
 
 __all__ = [
     "Pipeline",
+    "Step",
     "from_dcp",
     "initial_values",
     "load_checkpoint",

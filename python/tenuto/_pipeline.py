@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 import os
+import queue
 import sys
+import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import TracebackType
-from typing import Any, Optional, Union
+from typing import Any, NamedTuple, Optional, Union
 
 import torch
 from torch import nn
@@ -29,6 +31,13 @@ from ._stage import Stage, Tensors, checked_loss
 
 Config = Union[str, "os.PathLike[str]", Mapping[str, Any], None]
 Callback = Callable[[int, float], object]
+
+
+class Step(NamedTuple):
+    """A training step: its number, from 0, and the mean loss that this worker knows of it."""
+
+    number: int
+    loss: float
 
 
 class Pipeline:
@@ -57,6 +66,7 @@ class Pipeline:
         self._model = model
         self._loss = loss
         self._callbacks = tuple(callbacks)
+        self._wishes: Optional[Callable[[str], str]] = None  # asks the coordinator of the run
         self._job_file = ""
         self._overrides: list[str] = []
         if isinstance(config, Mapping):
@@ -140,6 +150,68 @@ class Pipeline:
             digest,
             varies=varies,
         )
+
+    def steps(self, dataset: Any = None, *, validation: Any = None) -> Iterator[Step]:
+        """Train as fit() does, and yield each step once it is done.
+
+        Workers that do not hold the last stage know no losses: they yield nothing, and the loop
+        ends with the run. A loop that is left early calls stop() and waits for the end of the run,
+        whose last state is then saved. Steps do not wait for the body of the loop, so the run may
+        be some steps ahead of it.
+
+        Raises what fit() raises.
+        """
+        news: queue.SimpleQueue[Union[Step, BaseException, None]] = queue.SimpleQueue()
+        callbacks = self._callbacks
+
+        def tell(step: int, loss: float) -> None:
+            news.put(Step(step, loss))
+
+        def train() -> None:
+            try:
+                self.fit(dataset, validation=validation)
+            except BaseException as error:  # the loop raises it
+                news.put(error)
+            else:
+                news.put(None)
+
+        self._callbacks = (*callbacks, tell)
+        thread = threading.Thread(target=train, name="tenuto")
+        thread.start()
+        try:
+            while (told := news.get()) is not None:
+                if isinstance(told, BaseException):
+                    raise told
+                yield told
+        finally:
+            if thread.is_alive() and self._wishes is not None:
+                try:
+                    self.stop()
+                except ValueError as error:
+                    # Another script has ended the run, or the coordinator is being replaced.
+                    print(f"tenuto: {error}", file=sys.stderr, flush=True)
+            thread.join()
+            self._callbacks = callbacks
+
+    def stop(self) -> None:
+        """End the run after the step under way, with a checkpoint; `--resume` goes on from it.
+
+        For a callback or another thread of a worker, while fit() runs. The workers of all scripts
+        stop. Raises RuntimeError when there is no run, and ValueError with a sentence when its
+        coordinator cannot be asked.
+        """
+        self._wish("end")
+
+    def checkpoint(self) -> None:
+        """Have a checkpoint saved soon, while the run goes on. For whom, and errors: as stop()."""
+        self._wish("checkpoint")
+
+    def _wish(self, wish: str) -> None:
+        if self._wishes is None:
+            raise RuntimeError(
+                "there is no run under way: call stop() and checkpoint() while fit() trains"
+            )
+        self._wishes(wish)
 
     def load(self, checkpoint: Union[str, os.PathLike[str]]) -> nn.Sequential:
         """Return the whole model with the parameters of a checkpoint, in this process.
@@ -247,13 +319,18 @@ class Pipeline:
             "incarnation": int(take("TENUTO_INCARNATION", "0")),
             "parent": int(take("TENUTO_PARENT", "0")),
         }
-        code, sentence = _tenuto.run(
-            settings,
-            stage=stage,
-            batch=batch,
-            stepped=stepped if self._callbacks else None,
-            digest=digest,
-        )
+        address = [settings[key] for key in ("coordinator", "job", "token", "tls")]
+        self._wishes = lambda wish: _tenuto.ask(*address, wish)
+        try:
+            code, sentence = _tenuto.run(
+                settings,
+                stage=stage,
+                batch=batch,
+                stepped=stepped if self._callbacks else None,
+                digest=digest,
+            )
+        finally:
+            self._wishes = None
         if code != 0:
             if sentence:
                 print(f"tenuto: {sentence}", file=sys.stderr, flush=True)

@@ -386,6 +386,8 @@ void say_ending(const TrainOptions& options, const Job& job, const RunDirectory&
   if (ending.exit_code != 0) {
     const std::string next = advice_of(options, run, ending, start);
     std::fprintf(stderr, "tenuto: %s%s\n", ending.sentence.c_str(), next.c_str());
+  } else if (!ending.sentence.empty()) {
+    std::fprintf(stderr, "tenuto: %s\n", ending.sentence.c_str());
   }
   if (options.json) return print_json(run, ending, figures, checkpoint);
   print_figures(figures, job);

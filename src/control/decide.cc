@@ -21,6 +21,12 @@
 namespace tenuto {
 namespace {
 
+// Why a run stops that was asked to, and its exit code then; see Request::Kind::Stop.
+std::string stop_text(int signal) {
+  return signal == 0 ? std::string("asked to end") : cat("stopped by signal ", signal);
+}
+int stop_code(int signal) { return signal == 0 ? 0 : 128 + signal; }
+
 // One call of decide(): asks the parts of the logic in turn what follows from the state, and makes
 // the edits that they return.
 class Turn {
@@ -132,15 +138,17 @@ void Turn::hear(const Request& request) {
     return take(treat_slow_links(static_cast<SlowLinks>(request.number)));
   }
   if (request.kind == Request::Kind::Fault) return take(inject(s(), request.fault));
-  const std::string name = cat("stopped by signal ", request.number);
-  if (s().stop_since)
-    return end(128 + request.number, cat(name, " twice: the run ends without a checkpoint"));
+  const std::string name = stop_text(request.number);
+  if (s().stop_since && request.number == 0) return;  // scripts of several workers may ask for it
+  if (s().stop_since && s().signal != 0) {
+    return end(stop_code(request.number), cat(name, " twice: the run ends without a checkpoint"));
+  }
   const bool running =
       s().situation == Situation::Running || s().situation == Situation::Recovering;
   const int64_t last = running ? std::min(s().stop_at, newest_version(s())) : s().stop_at;
   make(StopAsked{request.number, last, now_});
   if (s().situation == Situation::Gathering) {
-    return end(128 + request.number, cat(name, " before the first step"));
+    return end(stop_code(request.number), cat(name, " before the first step"));
   }
   // While salvaging the run is ending already.
   if (running) out_.say(cat(name, ": all workers stop at version ", s().stop_at));
@@ -399,7 +407,7 @@ void Turn::stop() {
     end(0, "");
   } else {
     const int64_t step = iteration_that_made(Version{last}).value;
-    end(128 + s().signal, cat("stopped by signal ", s().signal, " after step ", step));
+    end(stop_code(s().signal), cat(stop_text(s().signal), " after step ", step));
   }
 }
 
@@ -407,8 +415,8 @@ void Turn::stop() {
 bool Turn::give_up_stopping() {
   const bool due = s().stop_since && s().committed < s().stop_at;
   if (!due || now_ - *s().stop_since < s().rules.stop_limit) return false;
-  const int exit_code = 128 + s().signal;
-  abandon({.cause = cat("stopped by signal ", s().signal, " in step ", open_step(s()),
+  const int exit_code = stop_code(s().signal);
+  abandon({.cause = cat(stop_text(s().signal), " in step ", open_step(s()),
                         ", which did not end within ", seconds(s().rules.stop_limit), " s"),
            .exit_saved = exit_code,
            .exit_bare = exit_code});

@@ -27,8 +27,9 @@ struct Exited {
   int number = 0;          // signal or exit code
   std::string last_words;  // the end of its log, when it ended with an exit code; may be empty
 };
-// A user's request. Stop: stop because of the signal `number`. Checkpoint: save soon. SlowLinks:
-// treat slow links as the SlowLinks value `number` says. Fault: inject `fault`; it replaces earlier
+// A user's request. Stop: stop because of the signal `number`; 0 = because of a wish, so that the
+// run ends well. Checkpoint: save soon. SlowLinks: treat slow links as the SlowLinks value `number`
+// says. Fault: inject `fault`; it replaces earlier
 // requests of this kind for the same link or worker, or only ends them, see ends_slowness().
 // Signal: send the signal `number` to the worker of `fault`, or start a new process if its kind is
 // "start". Hog: start the hog `fault`, or end the one of its kind beside its worker if `number` is

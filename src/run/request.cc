@@ -222,6 +222,7 @@ std::optional<Result<Request>> hog_wish(const std::string& wish, const Job& job)
 
 Result<Request> request_of(const std::string& wish, const Job& job) {
   if (wish == "checkpoint") return Request{Request::Kind::Checkpoint, 0};
+  if (wish == "end") return Request{Request::Kind::Stop, 0};
   const size_t equals = wish.find('=');
   if (wish.starts_with("link=")) return link_request_of(std::string_view(wish).substr(5), job);
   if (wish.starts_with("worker=")) return worker_request_of(std::string_view(wish).substr(7), job);
@@ -240,7 +241,7 @@ Result<Request> request_of(const std::string& wish, const Job& job) {
     if (how) return Request{Request::Kind::SlowLinks, static_cast<int>(*how)};
   }
   return invalid(cat("'", wish, "' cannot be requested of a live run: expected ", kWish,
-                     "=adapt, =observe or =off, checkpoint, link=I-J:Xms, worker=P.S:SPEED, "
+                     "=adapt, =observe or =off, checkpoint, end, link=I-J:Xms, worker=P.S:SPEED, "
                      "partition=P.S:Xms, clock-skew=P.S:Xms, kill=P.S, stop=P.S, resume=P.S or "
                      "start=P.S, cpu-hog=P.S:THREADS, bandwidth-hog=P.S:RATEMB, "
                      "kill=coordinator or stop=coordinator"));

@@ -5,6 +5,7 @@
 #include <optional>
 #include <string>
 
+#include "base/longest_time.h"
 #include "base/quantile.h"
 #include "base/text.h"
 #include "base/trace_events.h"

@@ -1,6 +1,6 @@
 """Reads, converts and evaluates checkpoints for package_test.py; prints JSON.
 
-convert RUN DCP OUT   its newest checkpoint to DCP, and from there to a checkpoint in OUT
+convert RUN DCP OUT   its checkpoint to DCP, and from there to a checkpoint in OUT
 evaluate JOB RUN      the loss of its newest checkpoint over the rows of package_model.py
 """
 import json
@@ -71,7 +71,7 @@ def evaluate(job, run):
     refused = refusal(lambda: other.load(run))
     copy = run + "-damaged"
     shutil.copytree(run, copy)
-    with open(f"{copy}/checkpoint-3/stage-1.safetensors", "r+b") as file:
+    with open(f"{copy}/checkpoint-6/stage-1.safetensors", "r+b") as file:
         file.seek(-1, 2)
         last = file.read(1)
         file.seek(-1, 2)

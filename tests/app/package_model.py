@@ -179,4 +179,10 @@ MODELS = {
 if __name__ == "__main__":
     MODEL, LOSS, DATA = MODELS[sys.argv[1]]
     LARGEST = lines(0, 0, 3) if sys.argv[3:] == ["largest"] else None
-    tenuto.Pipeline(MODEL, loss=LOSS, config=sys.argv[2]).fit(DATA, largest=LARGEST)
+    PIPELINE = tenuto.Pipeline(MODEL, loss=LOSS, config=sys.argv[2])
+    if len(sys.argv) == 3 or LARGEST is not None:
+        PIPELINE.fit(DATA, largest=LARGEST)
+    else:  # the third argument is the step after which the loop is left
+        for STEP in PIPELINE.steps(DATA):
+            if STEP.number >= int(sys.argv[3]):
+                break

@@ -198,6 +198,19 @@ class Model(Launch):
                 self.assertAlmostEqual(mine[key], other[key], delta=1e-4 * other[key])
 
 
+class Loop(Launch):
+    def test_a_loop_that_is_left_early_leaves_a_state_to_go_on_from(self):
+        self.write_module_job(job__steps=1000000, job__checkpoint_every=0)
+        run = self.launch(SCRIPT, "rows", self.job, "4")
+        steps = len(run.metrics())
+        self.assertGreater(steps, 4)
+        self.assertEqual(run.checkpoints(), [steps])
+        self.assertTrue(any(f"asked to end after step {steps - 1}" in event["reason"]
+                            for event in run.events()))
+        resumed = self.launch_model("rows", flags=("--resume", f"--job.steps={steps + 2}"))
+        self.assertEqual(sorted(self.losses(resumed)), list(range(steps + 2)))
+
+
 class Checkpoints(Launch):
     """What a script does with the checkpoints of a run, without workers."""
 
@@ -208,13 +221,11 @@ class Checkpoints(Launch):
         self.assertEqual(ended.returncode, 0, ended.stderr)
         return json.loads(ended.stdout)
 
-    def test_a_checkpoint_goes_to_dcp_and_back_and_on_another_layout(self):
+    def test_to_dcp_and_back_and_on_another_layout(self):
         exact = {"optimizer__schedule": "constant", "resilience__numerics": "reproducible"}
         self.write_module_job(job__steps=6, job__checkpoint_every=3, **exact)
         whole = self.launch_model("rows", name="whole")
-        self.launch_model("rows", name="half", flags=("--job.steps=3",))
-        half = self.folder / "runs" / "half"
-        told = self.script("convert", half, self.folder / "dcp", self.folder / "runs" / "again")
+        told = self.script("convert", whole.folder / "checkpoint-3", self.folder / "dcp", self.folder / "runs" / "again")
         self.assertEqual(told["names"], ["0.bias", "0.weight", "2.bias", "2.weight", "3.bias",
                                          "3.weight"])
         for name in told["names"]:
@@ -227,11 +238,8 @@ class Checkpoints(Launch):
         losses, expected = self.losses(again), self.losses(whole)
         self.assertEqual([losses[step] for step in (3, 4, 5)],
                          [expected[step] for step in (3, 4, 5)])
-
-    def test_the_loss_over_a_data_set_is_that_of_plain_torch(self):
-        self.write_module_job(job__steps=3)
-        run = self.launch_model("rows")
-        told = self.script("evaluate", self.job, run.folder)
+        # The loss over a data set is that of plain torch.
+        told = self.script("evaluate", self.job, whole.folder)
         self.assertAlmostEqual(told["evaluated"], told["plain"], delta=1e-6 * told["plain"])
         self.assertIn("is of another model", told["refused"])
         self.assertIn("is damaged: expected", told["damaged"])

@@ -136,6 +136,21 @@ TEST(Decide, AVersionThatIsWrittenLaterIsSavedWhenAllShardsAreThere) {
   EXPECT_EQ(run.state.saved, 4);
 }
 
+TEST(Decide, AWishToEndSavesAndIsNoFailure) {
+  Play run;
+  run.connect();
+  run.advance_to(2);
+  run.hear(Request{Request::Kind::Stop, 0});
+  EXPECT_EQ(run.state.stop_at, 3);
+  EXPECT_EQ(run.state.told.save_version, 3);
+  run.hear(Request{Request::Kind::Stop, 0});  // the script of another worker
+  EXPECT_FALSE(run.state.ending);
+  run.advance_to(3);
+  ASSERT_TRUE(run.state.ending);
+  EXPECT_EQ(*run.state.ending, (Ending{0, "asked to end after step 2"}));
+  EXPECT_EQ(run.state.saved, 3);
+}
+
 TEST(Decide, TheJobEndsWithACheckpoint) {
   Play run;
   run.connect();
