@@ -108,7 +108,8 @@ std::string ask(const std::string& coordinator, const std::string& job, const st
 struct Script {
   py::object stage;    // (first layer, end, is last) -> tenuto._stage.Stage
   py::object batch;    // see make_python_data; None: the job's files
-  py::object stepped;  // (step, losses); None: nobody wants to know
+  py::object stepped;  // (step, mean loss, gradient norm or None, learning rate); None: nobody
+                       // wants to know
   std::string digest;
 };
 
@@ -158,14 +159,14 @@ std::pair<int, std::string> run(const py::dict& settings, py::object stage, py::
   device.bind_thread = bind_device;
   // No memory counter: it replaces torch's allocator, and Python has memory of the present one.
   if (!script.stepped.is_none()) {
-    device.stepped = [&script](int64_t step, const std::vector<MicroLoss>& losses) {
-      if (losses.empty()) return;
+    device.stepped = [&script](const StepNews& news) {
+      if (news.losses.empty()) return;
       double sum = 0;
-      for (const MicroLoss& each : losses) sum += each.loss;
-      const double mean = sum / static_cast<double>(losses.size());
+      for (const MicroLoss& each : news.losses) sum += each.loss;
+      const double mean = sum / static_cast<double>(news.losses.size());
       const py::gil_scoped_acquire lock;
       try {
-        script.stepped(step, mean);
+        script.stepped(news.step, mean, news.gradient_norm, news.learning_rate);
       } catch (py::error_already_set& raised) {
         raised.discard_as_unraisable("a callback of tenuto.Pipeline");
       }

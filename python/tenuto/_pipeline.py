@@ -34,10 +34,12 @@ Callback = Callable[[int, float], object]
 
 
 class Step(NamedTuple):
-    """A training step: its number, from 0, and the mean loss that this worker knows of it."""
+    """A training step that has been done."""
 
-    number: int
-    loss: float
+    number: int  # from 0
+    loss: float  # mean of the micro-batches whose last stage this worker has computed
+    gradient_norm: Optional[float]  # global, before clipping; None: not known yet (staggered)
+    learning_rate: float
 
 
 class Pipeline:
@@ -67,6 +69,7 @@ class Pipeline:
         self._loss = loss
         self._callbacks = tuple(callbacks)
         self._wishes: Optional[Callable[[str], str]] = None  # asks the coordinator of the run
+        self._tell: Optional[Callable[[Step], object]] = None  # of a loop over steps
         self._job_file = ""
         self._overrides: list[str] = []
         if isinstance(config, Mapping):
@@ -162,10 +165,6 @@ class Pipeline:
         Raises what fit() raises.
         """
         news: queue.SimpleQueue[Union[Step, BaseException, None]] = queue.SimpleQueue()
-        callbacks = self._callbacks
-
-        def tell(step: int, loss: float) -> None:
-            news.put(Step(step, loss))
 
         def train() -> None:
             try:
@@ -175,7 +174,7 @@ class Pipeline:
             else:
                 news.put(None)
 
-        self._callbacks = (*callbacks, tell)
+        self._tell = news.put
         thread = threading.Thread(target=train, name="tenuto")
         thread.start()
         try:
@@ -191,7 +190,7 @@ class Pipeline:
                     # Another script has ended the run, or the coordinator is being replaced.
                     print(f"tenuto: {error}", file=sys.stderr, flush=True)
             thread.join()
-            self._callbacks = callbacks
+            self._tell = None
 
     def stop(self) -> None:
         """End the run after the step under way, with a checkpoint; `--resume` goes on from it.
@@ -305,7 +304,9 @@ class Pipeline:
                 varies,
             )
 
-        def stepped(step: int, loss: float) -> None:
+        def stepped(step: int, loss: float, norm: Optional[float], rate: float) -> None:
+            if self._tell is not None:
+                self._tell(Step(step, loss, norm, rate))
             for callback in self._callbacks:
                 callback(step, loss)
 
@@ -326,7 +327,7 @@ class Pipeline:
                 settings,
                 stage=stage,
                 batch=batch,
-                stepped=stepped if self._callbacks else None,
+                stepped=stepped if self._callbacks or self._tell is not None else None,
                 digest=digest,
             )
         finally:

@@ -17,6 +17,6 @@ def run(
     stage: Callable[[int, int, bool], Any],
     batch: Callable[[bool, int, int], tuple[tuple[torch.Tensor, ...], tuple[torch.Tensor, ...]]]
     | None,
-    stepped: Callable[[int, float], object] | None,
+    stepped: Callable[[int, float, float | None, float], object] | None,
     digest: str,
 ) -> tuple[int, str]: ...

@@ -44,10 +44,10 @@ struct LayerTransfer {
 struct Rules {
   std::string run;  // its name among all runs, see Facts::run
   int64_t term = 1;
-  int64_t epoch = 1;                          // of the first plan
-  int64_t first_step = 0;                     // 0, or the version that is resumed
-  int64_t steps = 0;                          // the version to end with
-  int64_t checkpoint_every = 0;               // steps; 0 = only at the end
+  int64_t epoch = 1;             // of the first plan
+  int64_t first_step = 0;        // 0, or the version that is resumed
+  int64_t steps = 0;             // the version to end with
+  int64_t checkpoint_every = 0;  // steps; 0 = only at the end
   // Workers report a version that is to be saved once they have copied it, and its shards later.
   bool saves_later = false;
   int64_t saved = -1;                         // version of the newest checkpoint on disk; -1 = none

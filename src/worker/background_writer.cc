@@ -23,7 +23,7 @@ constexpr int64_t kRest = 32;
 // refuses, the rests alone have to do.
 void step_back() {
   constexpr int kNice = 5;
-  constexpr int kWhoThread = 1;                  // IOPRIO_WHO_PROCESS; 0 = the calling thread
+  constexpr int kWhoThread = 1;                     // IOPRIO_WHO_PROCESS; 0 = the calling thread
   constexpr int kLastOfBestEffort = (2 << 13) | 7;  // class and level of ioprio_set(2)
   (void)::setpriority(PRIO_PROCESS, 0, kNice);
   (void)::syscall(SYS_ioprio_set, kWhoThread, 0, kLastOfBestEffort);

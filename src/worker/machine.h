@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "base/mailbox.h"
@@ -34,6 +35,15 @@ struct WorkerCompute {
   std::unique_ptr<Pacer> pacer;      // null unless it is paced on the virtual clock
 };
 
+// What a worker knows of a training step when it has done it.
+struct StepNews {
+  int64_t step = 0;
+  std::vector<MicroLoss> losses;  // of the micro-batches whose last stage this worker ran
+  // Global, before clipping. None: the step was taken ahead of the norm, which is not known yet.
+  std::optional<double> gradient_norm;
+  double learning_rate = 0;
+};
+
 // How real devices are made. The program supplies this, so that a worker with a paced device needs
 // no torch.
 struct RealDevice {
@@ -45,10 +55,9 @@ struct RealDevice {
   std::function<void(const DeviceSettings& device)> bind_thread;
   // Returns the counter of tensor memory on the device (engine/engine.h); empty = there is none.
   std::function<MemoryCount*(const DeviceSettings& device)> memory = nullptr;
-  // Called by the worker's thread after each training step, with the losses of the micro-batches
-  // whose last stage this worker ran; empty = nobody wants to know. A step that is done again after
-  // a failure is told of again.
-  std::function<void(int64_t step, const std::vector<MicroLoss>& losses)> stepped = nullptr;
+  // Called by the worker's thread after each training step; empty = nobody wants to know. A step
+  // that is done again after a failure is told of again.
+  std::function<void(const StepNews& news)> stepped = nullptr;
 };
 
 // Makes the device of worker `self` that the job asks for; it holds `stages`.

@@ -291,8 +291,7 @@ Status WorkerProcess::copy_state(const Save& save) {
 // Waits until nothing is being written. What has become of it is passed on first.
 void WorkerProcess::finish_writing() {
   if (auto written = writer_.finish()) {
-    outcomes_.push_back(
-        CopyWritten{written->version, written->status, std::move(written->shards)});
+    outcomes_.push_back(CopyWritten{written->version, written->status, std::move(written->shards)});
   }
 }
 

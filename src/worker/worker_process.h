@@ -97,6 +97,7 @@ class WorkerProcess {
   std::set<WorkerId> peers_at_hand() const;
   StepInput input_of(int64_t version);
   Result<StepSummary> run_step(const RunStep& run, std::vector<Repair>& repairs);
+  StepNews news_of(const StepSummary& summary) const;
   void count_sizes();
   void apply_faults(int64_t step, const std::vector<Fault>& wanted);
   void break_connections(int64_t step);
@@ -137,10 +138,10 @@ class WorkerProcess {
   Watch watch_{*this};
   PathRule path_rule_;
   std::map<WorkerId, PathState> paths_;
-  int64_t slots_of_plan_ = 0;  // serial of the plan for which the staging rings have slots
-  StagedCounters copied_;      // as of the end of the step before
-  std::vector<Fault> faults_;  // of the job and requested of the live run, in the newest step
-  int64_t cut_off_at_ = -1;    // the newest step whose partitions have been injected
+  int64_t slots_of_plan_ = 0;        // serial of the plan for which the staging rings have slots
+  StagedCounters copied_;            // as of the end of the step before
+  std::vector<Fault> faults_;        // of the job and requested of the live run, in the newest step
+  int64_t cut_off_at_ = -1;          // the newest step whose partitions have been injected
   std::optional<CopiedState> copy_;  // waits for WriteCopy
   BackgroundWriter writer_{[this] { mailbox_.post({}); }};
   ProcessorWatch processor_{[] { return processor_use(); }};

@@ -6,6 +6,7 @@
 
 #include "base/clock.h"
 #include "base/contains.h"
+#include "ir/version.h"
 #include "protocol/event_text.h"
 #include "rehearsal/message_sizes.h"
 #include "worker/worker_parts.h"
@@ -227,8 +228,16 @@ Result<StepSummary> WorkerProcess::run_step(const RunStep& run, std::vector<Repa
   finish_summary(std::move(events).value(), run.step, summary);
   note_network(news, summary.sample);
   if (!virtual_clock) summary.sample.processor = processor_.end(monotonic_clock().now());
-  if (device_.stepped) device_.stepped(run.step, summary.losses);
+  if (device_.stepped) device_.stepped(news_of(summary));
   return summary;
+}
+
+StepNews WorkerProcess::news_of(const StepSummary& summary) const {
+  StepNews news{summary.step, summary.losses, {}, summary.learning_rate};
+  const Version made = version_made_by(Iteration{summary.step});
+  if (compute_.compute->finality().version == made.value)
+    news.gradient_norm = summary.gradient_norm;
+  return news;
 }
 
 // Adds what the kernel knows of the links, except of emulated ones, which it does not see. Drops

@@ -153,8 +153,8 @@ struct Job {
   std::string name = "run";
   int64_t steps = 100;
   int64_t seed = 1;
-  std::string directory = "runs";    // runs are written to directory/name
-  int64_t checkpoint_every = 50;     // steps; 0 = only at the end
+  std::string directory = "runs";  // runs are written to directory/name
+  int64_t checkpoint_every = 50;   // steps; 0 = only at the end
   // Checkpoints are copied between two steps and written while steps go on; not those of server
   // shards, and not the last one of a run.
   bool checkpoint_asynchronous = false;

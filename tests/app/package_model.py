@@ -184,5 +184,6 @@ if __name__ == "__main__":
         PIPELINE.fit(DATA, largest=LARGEST)
     else:  # the third argument is the step after which the loop is left
         for STEP in PIPELINE.steps(DATA):
+            print(f"norm {STEP.gradient_norm} rate {STEP.learning_rate}", file=sys.stderr)
             if STEP.number >= int(sys.argv[3]):
                 break

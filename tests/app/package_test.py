@@ -204,6 +204,7 @@ class Loop(Launch):
         run = self.launch(SCRIPT, "rows", self.job, "4")
         steps = len(run.metrics())
         self.assertGreater(steps, 4)
+        self.assertRegex("".join(self.logs(run).values()), r"norm [\d.e-]+ rate [\d.e-]+\n")
         self.assertEqual(run.checkpoints(), [steps])
         self.assertTrue(any(f"asked to end after step {steps - 1}" in event["reason"]
                             for event in run.events()))
@@ -225,7 +226,8 @@ class Checkpoints(Launch):
         exact = {"optimizer__schedule": "constant", "resilience__numerics": "reproducible"}
         self.write_module_job(job__steps=6, job__checkpoint_every=3, **exact)
         whole = self.launch_model("rows", name="whole")
-        told = self.script("convert", whole.folder / "checkpoint-3", self.folder / "dcp", self.folder / "runs" / "again")
+        told = self.script("convert", whole.folder / "checkpoint-3", self.folder / "dcp",
+                           self.folder / "runs" / "again")
         self.assertEqual(told["names"], ["0.bias", "0.weight", "2.bias", "2.weight", "3.bias",
                                          "3.weight"])
         for name in told["names"]:
