@@ -235,8 +235,8 @@ Result<StepSummary> WorkerProcess::run_step(const RunStep& run, std::vector<Repa
 StepNews WorkerProcess::news_of(const StepSummary& summary) const {
   StepNews news{summary.step, summary.losses, {}, summary.learning_rate};
   const Version made = version_made_by(Iteration{summary.step});
-  if (compute_.compute->finality().version == made.value)
-    news.gradient_norm = summary.gradient_norm;
+  const bool known = compute_.compute->finality().version == made.value;
+  if (known) news.gradient_norm = summary.gradient_norm;
   return news;
 }
 
