@@ -183,11 +183,11 @@ class Pipeline:
                     raise told
                 yield told
         finally:
-            if thread.is_alive() and self._wishes is not None:
+            if thread.is_alive():
                 try:
                     self.stop()
-                except ValueError as error:
-                    # Another script has ended the run, or the coordinator is being replaced.
+                except (RuntimeError, ValueError) as error:
+                    # The run has just ended, or the coordinator is being replaced.
                     print(f"tenuto: {error}", file=sys.stderr, flush=True)
             thread.join()
             self._tell = None
