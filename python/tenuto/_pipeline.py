@@ -177,13 +177,14 @@ class Pipeline:
         self._tell = news.put
         thread = threading.Thread(target=train, name="tenuto")
         thread.start()
+        told: Union[Step, BaseException, None] = None
         try:
-            while (told := news.get()) is not None:
-                if isinstance(told, BaseException):
-                    raise told
+            while isinstance(told := news.get(), Step):
                 yield told
+            if told is not None:
+                raise told
         finally:
-            if thread.is_alive():
+            if isinstance(told, Step):  # the loop is left early
                 try:
                     self.stop()
                 except (RuntimeError, ValueError) as error:
