@@ -154,7 +154,9 @@ class Pipeline:
             varies=varies,
         )
 
-    def steps(self, dataset: Any = None, *, validation: Any = None) -> Iterator[Step]:
+    def steps(
+        self, dataset: Any = None, *, validation: Any = None, largest: Any = None
+    ) -> Iterator[Step]:
         """Train as fit() does, and yield each step once it is done.
 
         Workers that do not hold the last stage know no losses: they yield nothing, and the loop
@@ -168,7 +170,7 @@ class Pipeline:
 
         def train() -> None:
             try:
-                self.fit(dataset, validation=validation)
+                self.fit(dataset, validation=validation, largest=largest)
             except BaseException as error:  # the loop raises it
                 news.put(error)
             else:
