@@ -8,6 +8,7 @@
 #include <tuple>
 #include <utility>
 
+#include "base/clock_offsets.h"
 #include "base/text.h"
 
 namespace tenuto::analysis {
@@ -89,25 +90,15 @@ void align_clocks(Recording& recording) {
   Pairs pairs;
   if (!read_messages(recording, pairs)) return;
   read_collectives(recording, pairs);
-  std::vector<std::vector<std::pair<int32_t, double>>> joined(recording.workers.size());
+  std::vector<ClockPair> compared;
   for (auto& [workers, between] : pairs) {
     const double offset = ahead(between);
     if (!std::isfinite(offset)) continue;  // messages in one direction only
-    joined[at(workers.first)].push_back({workers.second, offset});
-    joined[at(workers.second)].push_back({workers.first, -offset});
+    compared.push_back({workers.first, workers.second, offset});
   }
-  std::vector<double> offsets(recording.workers.size());
-  std::vector<bool> known(recording.workers.size());
-  std::vector<int32_t> reached = {0};
-  known[0] = true;
-  for (size_t next = 0; next < reached.size(); ++next) {
-    for (const auto& [worker, offset] : joined[at(reached[next])]) {
-      if (known[at(worker)]) continue;
-      known[at(worker)] = true;
-      offsets[at(worker)] = offsets[at(reached[next])] + offset;
-      reached.push_back(worker);
-    }
-  }
+  const ClockOffsets clocks =
+      join_clocks(static_cast<int32_t>(recording.workers.size()), compared);
+  const std::vector<double>& offsets = clocks.ahead;
   double most = 0;
   for (const double offset : offsets) most = std::max(most, std::abs(offset));
   for (RecordedOp& op : recording.ops) {
@@ -118,10 +109,11 @@ void align_clocks(Recording& recording) {
       cat("some messages end before they were sent, so the workers' clocks "
           "were brought together: they were up to ",
           fixed(most, 3), " ms apart"));
-  if (reached.size() == known.size()) return;
-  recording.notes.push_back(cat(known.size() - reached.size(),
-                                " workers could not be compared with worker 0 and keep their "
-                                "clocks: times of their messages may be wrong"));
+  const auto apart = std::count(clocks.joined.begin(), clocks.joined.end(), false);
+  if (apart == 0) return;
+  recording.notes.push_back(
+      cat(apart, " workers could not be compared with worker 0 and keep their clocks: times of "
+                 "their messages may be wrong"));
 }
 
 }  // namespace tenuto::analysis

@@ -1,29 +1,14 @@
 #include "app/page.h"
 
-#include <charconv>
 #include <filesystem>
 #include <sstream>
-#include <string_view>
 
 #include "base/file.h"
 #include "base/text.h"
+#include "sim/trace.h"
 #include "sim/trace_reader.h"
 
 namespace tenuto {
-
-namespace {
-
-// The step in "trace-STEP.json", or -1.
-int64_t traced_step(std::string_view name) {
-  constexpr std::string_view kStart = "trace-", kEnd = ".json";
-  if (!name.starts_with(kStart) || !name.ends_with(kEnd)) return -1;
-  name = name.substr(kStart.size(), name.size() - kStart.size() - kEnd.size());
-  int64_t step = -1;
-  const auto [end, error] = std::from_chars(name.data(), name.data() + name.size(), step);
-  return error == std::errc() && end == name.data() + name.size() && step >= 0 ? step : -1;
-}
-
-}  // namespace
 
 Result<Measured> read_measured(const std::string& path, const Plan& plan) {
   namespace fs = std::filesystem;
@@ -33,14 +18,14 @@ Result<Measured> read_measured(const std::string& path, const Plan& plan) {
   if (fs::is_directory(path, error)) {
     int64_t newest = -1;
     for (const auto& entry : fs::directory_iterator(path, error)) {
-      newest = std::max(newest, traced_step(entry.path().filename().string()));
+      newest = std::max(newest, step_of_trace(entry.path().filename().string()));
     }
     if (newest < 0) {
       return invalid(cat(path,
                          " has no trace-STEP.json: list steps in job.trace_steps and run the "
                          "job again"));
     }
-    measured.path = (fs::path(path) / cat("trace-", newest, ".json")).string();
+    measured.path = (fs::path(path) / trace_file_name(newest)).string();
   }
   const auto text = read_file(measured.path);
   if (!text.ok()) return text.error();

@@ -23,6 +23,7 @@
 #include "sim/causes.h"
 #include "sim/price.h"
 #include "sim/timeline.h"
+#include "sim/trace.h"
 #include "sync/report.h"
 
 namespace tenuto {

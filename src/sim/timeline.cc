@@ -2,9 +2,11 @@
 
 #include <algorithm>
 #include <map>
-#include <ostream>
+#include <optional>
 #include <tuple>
+#include <utility>
 
+#include "base/clock_offsets.h"
 #include "base/text.h"
 #include "ir/effect.h"
 #include "ir/text.h"
@@ -17,16 +19,6 @@ namespace {
 size_t at(int32_t index) { return static_cast<size_t>(index); }
 
 using StagesOf = std::vector<std::vector<int32_t>>;
-
-// "w3 s1": the worker and the stages that it holds.
-std::string row_name(WorkerId worker, const StagesOf& stages_of) {
-  constexpr size_t kNamed = 4;
-  const auto& stages = stages_of[at(worker.value)];
-  std::string name = cat("w", worker);
-  if (stages.size() > kNamed) return cat(name, " s", stages.front(), "..s", stages.back());
-  for (const int32_t stage : stages) name += cat(" s", stage);
-  return name;
-}
 
 // The least 1, 2 or 5 times a power of ten that is not below `time`.
 Duration round_step(Duration time) {
@@ -67,115 +59,65 @@ void draw(std::string& row, const Span& span, Duration column, const StagesOf& s
   }
 }
 
-// Microseconds with all nanoseconds.
-std::string microseconds(Duration time) {
-  const int64_t part = time.count() % 1000;
-  return cat(time.count() / 1000, part < 100 ? (part < 10 ? ".00" : ".0") : ".", part);
-}
-
-// The threads of a trace: the lanes of a worker in a fixed order.
-struct Lane {
-  WorkerId worker;
-  LaneKind kind = LaneKind::Compute;
-  WorkerId peer;
-  auto operator<=>(const Lane&) const = default;
-};
-
-Lane lane_key(const Span& span) {
-  const LaneKind kind = lane_of(span.op);
-  const bool has_peer = kind != LaneKind::Compute && kind != LaneKind::Reduce;
-  return {span.worker, kind, has_peer ? span.op.peer : WorkerId{}};
-}
-
-std::string lane_name(const Lane& lane) {
-  switch (lane.kind) {
-    case LaneKind::Compute:
-      return "compute";
-    case LaneKind::Reduce:
-      return "reduce";
-    case LaneKind::SendForward:
-      return cat("send forward to ", lane.peer);
-    case LaneKind::SendBackward:
-      return cat("send backward to ", lane.peer);
-    case LaneKind::RecvForward:
-      return cat("receive forward from ", lane.peer);
-    case LaneKind::RecvBackward:
-      return cat("receive backward from ", lane.peer);
+// By how much the clock of each worker is ahead of worker 0's: zero, unless some message ends before
+// it was sent. Then the shortest message in each direction of a pair is taken as equally long.
+std::vector<Duration> clocks_of(const std::vector<Event>& events) {
+  using Message = std::tuple<int64_t, Value, WorkerId, WorkerId>;  // step, what, from, to
+  std::map<Message, Duration> sent;
+  int32_t workers = 1;
+  for (const Event& event : events) {
+    workers = std::max({workers, event.worker.value + 1, event.op.peer.value + 1});
+    if (event.op.kind != OpKind::Send) continue;
+    sent.emplace(Message{event.step, moved_value(event.op), event.worker, event.op.peer},
+                 event.start);
   }
-  return "";
-}
-
-// Writes the rows of a trace one after the other.
-class Writer {
- public:
-  explicit Writer(std::ostream& out) : out_(out) {
-    out_ << "{\"displayTimeUnit\": \"ms\", \"traceEvents\": [";
+  struct Shortest {
+    std::optional<Duration> up, down;  // to the higher worker, to the lower one
+  };
+  std::map<std::pair<WorkerId, WorkerId>, Shortest> between;  // the lower worker first
+  bool impossible = false;
+  for (const Event& event : events) {
+    if (event.op.kind != OpKind::Recv) continue;
+    const WorkerId from = event.op.peer, to = event.worker;
+    const auto found = sent.find(Message{event.step, moved_value(event.op), from, to});
+    if (found == sent.end() || from == to) continue;
+    const Duration took = event.finish - found->second;
+    impossible = impossible || took.count() < 0;
+    Shortest& pair = between[std::minmax(from, to)];
+    std::optional<Duration>& shortest = from < to ? pair.up : pair.down;
+    shortest = shortest ? std::min(*shortest, took) : took;
   }
-  ~Writer() { out_ << "\n]}\n"; }
-  Writer(const Writer&) = delete;
-  Writer& operator=(const Writer&) = delete;
-
-  // One event: its kind, its place, and the rest as JSON fields.
-  void row(char phase, int32_t worker, int32_t thread, const std::string& fields) {
-    out_ << (first_ ? "\n" : ",\n")
-         << cat("{\"ph\": \"", phase, "\", \"pid\": ", worker, ", \"tid\": ", thread, ", ", fields,
-                "}");
-    first_ = false;
+  std::vector<Duration> ahead(at(workers));
+  if (!impossible) return ahead;
+  std::vector<ClockPair> pairs;
+  for (const auto& [ends, shortest] : between) {
+    if (!shortest.up || !shortest.down) continue;
+    const double difference = static_cast<double>((*shortest.up - *shortest.down).count()) / 2;
+    pairs.push_back({ends.first.value, ends.second.value, difference});
   }
-
- private:
-  std::ostream& out_;
-  bool first_ = true;
-};
-
-void write_names(Writer& writer, const std::map<Lane, int32_t>& threads, const Plan& plan) {
-  const StagesOf stages_of = stages_by_worker(plan);
-  WorkerId last;
-  for (const auto& [lane, thread] : threads) {
-    if (lane.worker != last) {
-      writer.row('M', lane.worker.value, 0,
-                 cat("\"name\": \"process_name\", \"args\": {\"name\": \"",
-                     row_name(lane.worker, stages_of), "\"}"));
-      last = lane.worker;
-    }
-    writer.row('M', lane.worker.value, thread,
-               cat("\"name\": \"thread_name\", \"args\": {\"name\": \"", lane_name(lane), "\"}"));
+  const ClockOffsets offsets = join_clocks(workers, pairs);
+  for (size_t w = 0; w < ahead.size(); ++w) {
+    ahead[w] = Duration(static_cast<int64_t>(offsets.ahead[w]));
   }
-}
-
-// The name of a message, the same at both ends.
-using Message = std::tuple<Value, WorkerId, WorkerId>;
-
-Message message_of(const Span& span) {
-  const bool sends = span.op.kind == OpKind::Send;
-  return {moved_value(span.op), sends ? span.worker : span.op.peer,
-          sends ? span.op.peer : span.worker};
-}
-
-// Where the slice of each span ends. Slices of one thread must not overlap, but a send may still be
-// under way when the next one starts: it is cut there, since its start matters more than its end.
-std::vector<Duration> drawn_ends(const std::vector<Span>& spans) {
-  std::vector<Duration> ends(spans.size());
-  std::map<Lane, Duration> next;  // start of the next send of the lane
-  for (size_t i = spans.size(); i-- > 0;) {
-    ends[i] = spans[i].finish;
-    if (spans[i].op.kind != OpKind::Send) continue;
-    const auto [behind, last] = next.try_emplace(lane_key(spans[i]), spans[i].finish);
-    ends[i] = std::min(spans[i].finish, std::max(behind->second, spans[i].start));
-    behind->second = spans[i].start;
-  }
-  return ends;
+  return ahead;
 }
 
 }  // namespace
 
 std::vector<Span> spans_of(const std::vector<Event>& events) {
+  const std::vector<Duration> ahead = clocks_of(events);
+  const auto ahead_of = [&ahead](WorkerId worker) {
+    return worker.value < 0 ? Duration{} : ahead[at(worker.value)];
+  };
   std::vector<Span> spans;
   for (const Event& event : events) {
     // A receive is posted early; its span begins when its message was sent instead.
     const bool stamped = event.op.kind == OpKind::Recv && event.sent.count() > 0;
-    const Duration start = stamped ? std::min(event.sent, event.finish) : event.start;
-    spans.push_back({event.worker, event.op, start, event.finish});
+    const Duration own = ahead_of(event.worker);
+    const Duration finish = event.finish - own;
+    const Duration start =
+        stamped ? std::min(event.sent - ahead_of(event.op.peer), finish) : event.start - own;
+    spans.push_back({event.worker, event.op, start, finish});
   }
   Duration first = spans.empty() ? Duration{} : spans.front().start;
   for (const Span& span : spans) first = std::min(first, span.start);
@@ -199,6 +141,15 @@ std::vector<std::vector<int32_t>> stages_by_worker(const Plan& plan) {
     }
   }
   return stages_of;
+}
+
+std::string row_name(WorkerId worker, const std::vector<std::vector<int32_t>>& stages_of) {
+  constexpr size_t kNamed = 4;
+  const auto& stages = stages_of[at(worker.value)];
+  std::string name = cat("w", worker);
+  if (stages.size() > kNamed) return cat(name, " s", stages.front(), "..s", stages.back());
+  for (const int32_t stage : stages) name += cat(" s", stage);
+  return name;
 }
 
 std::string gantt(const std::vector<Span>& spans, const Plan& plan, size_t width) {
@@ -275,58 +226,6 @@ std::string trace_name(const Op& op, bool split_backward) {
       return of_micro(sends ? "SEND_N" : "RECV_N");
     default:
       return of_micro(sends ? "SEND_V" : "RECV_V");
-  }
-}
-
-void write_trace(std::ostream& out, const std::vector<Span>& spans, const Plan& plan) {
-  std::map<Lane, int32_t> threads;
-  std::map<Message, int32_t> arrows;  // only messages of which both ends are here
-  for (const Span& span : spans) {
-    threads[lane_key(span)] = 0;
-    if (span.op.kind == OpKind::Send) arrows.emplace(message_of(span), -1);
-  }
-  WorkerId worker;
-  int32_t thread = 0;
-  for (auto& [lane, number] : threads) {
-    if (lane.worker != worker) thread = 0;
-    worker = lane.worker;
-    number = thread++;
-  }
-  int32_t arrow = 0;
-  for (const Span& span : spans) {
-    if (span.op.kind != OpKind::Recv) continue;
-    const auto found = arrows.find(message_of(span));
-    if (found != arrows.end() && found->second < 0) found->second = arrow++;
-  }
-  Writer writer(out);
-  write_names(writer, threads, plan);
-  std::vector<Duration> lane_end;  // of the lanes of the worker at hand: what is drawn so far
-  worker = {};
-  const std::vector<Duration> ends = drawn_ends(spans);
-  for (size_t i = 0; i < spans.size(); ++i) {
-    const Span& span = spans[i];
-    const bool nothing = span.op.kind == OpKind::BackwardWeight && span.start == span.finish;
-    if (nothing && !plan.split_backward) continue;
-    if (span.worker != worker) lane_end.assign(threads.size(), Duration{});
-    worker = span.worker;
-    const int32_t tid = threads[lane_key(span)];
-    // Receives are posted ahead and overlap; slices of one thread must not.
-    const Duration start = std::min(std::max(span.start, lane_end[at(tid)]), ends[i]);
-    lane_end[at(tid)] = std::max(lane_end[at(tid)], ends[i]);
-    std::string fields =
-        cat("\"name\": \"", trace_name(span.op, plan.split_backward),
-            "\", \"ts\": ", microseconds(start), ", \"dur\": ", microseconds(ends[i] - start),
-            ", \"args\": {\"stage\": ", span.op.stage.value);
-    if (span.op.micro.value >= 0) fields += cat(", \"micro\": ", span.op.micro.value);
-    writer.row('X', span.worker.value, tid, fields + "}");
-    const bool sends = span.op.kind == OpKind::Send;
-    if (!sends && span.op.kind != OpKind::Recv) continue;
-    const auto found = arrows.find(message_of(span));
-    if (found == arrows.end() || found->second < 0) continue;
-    writer.row(sends ? 's' : 'f', span.worker.value, tid,
-               cat("\"name\": \"message\", \"cat\": \"message\", \"id\": ", found->second,
-                   sends ? "" : ", \"bp\": \"e\"",
-                   ", \"ts\": ", microseconds(sends ? start : span.finish)));
   }
 }
 

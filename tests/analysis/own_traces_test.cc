@@ -8,7 +8,7 @@
 #include "analysis/remedies.h"
 #include "phases.h"
 #include "sim/cases.h"
-#include "sim/timeline.h"
+#include "sim/trace.h"
 
 namespace tenuto::analysis {
 namespace {

@@ -8,7 +8,7 @@
 
 #include "ir/walk.h"
 #include "sim/cases.h"
-#include "sim/timeline.h"
+#include "sim/trace.h"
 #include "sim/trace_reader.h"
 
 namespace tenuto {

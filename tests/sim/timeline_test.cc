@@ -8,6 +8,7 @@
 
 #include "ir/golden.h"
 #include "sim/cases.h"
+#include "sim/trace.h"
 
 namespace tenuto {
 namespace {

@@ -7,7 +7,7 @@
 
 #include "plan/make_plan.h"
 #include "sim/price.h"
-#include "sim/timeline.h"
+#include "sim/trace.h"
 
 namespace tenuto {
 namespace {
