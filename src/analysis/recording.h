@@ -50,6 +50,16 @@ struct RecordedOp {
   double finish = 0;
 };
 
+// The compute ops of one kind at one stage, as the simulator promised them and as they were. Times
+// are means over those ops that the trace has both of.
+struct PromisedKind {
+  int32_t kind = 0;  // index in Recording::kinds
+  int32_t stage = 0;
+  int64_t ops = 0;
+  double promised_ms = 0, recorded_ms = 0;  // how long an op lasts
+  double late_ms = 0;                       // by how much it ends after its promised end
+};
+
 // A recorded run.
 struct Recording {
   std::string format;  // for people: "Tenuto's trace"
@@ -64,6 +74,7 @@ struct Recording {
   bool ends_together = false;      // both ends of a message end at the same moment
   bool starts_when_sent = false;   // the start of a receive means nothing: its message starts when
                                    // it is sent
+  std::vector<PromisedKind> promised;  // by stage, then kind; empty if nothing was promised
   std::vector<std::string> notes;  // sentences on what was left out or changed
 };
 

@@ -330,11 +330,44 @@ class ActionReader {
     }
     name_sets();
     take(drafts_, recording_);
+    for (const auto& [place, sum] : promised_) {
+      const auto ops = static_cast<double>(sum.ops);
+      recording_.promised.push_back({place.second, place.first, sum.ops, sum.promised_ms / ops,
+                                     sum.recorded_ms / ops, sum.late_ms / ops});
+    }
     return std::move(recording_);
   }
 
  private:
+  // Compares the promised ops of a file with those that happened, by worker and name.
+  void add_promised(const TraceSource& source) {
+    using Named = std::pair<int64_t, std::string>;
+    std::map<Named, const TraceRow*> promised;
+    for (const TraceRow& row : source.rows.rows) {
+      if (row.promised) promised.emplace(Named{row.process, source.rows.names[at(row.name)]}, &row);
+    }
+    if (promised.empty()) return;
+    for (const TraceRow& row : source.rows.rows) {
+      const std::string& name = source.rows.names[at(row.name)];
+      const auto action = row.promised ? std::nullopt : action_of(name);
+      const auto kind = action ? kinds_.find(action->verb) : kinds_.end();
+      if (kind == kinds_.end()) continue;
+      // A promised op has its name without "PP:".
+      const auto found = promised.find(Named{row.process, name.substr(3)});
+      if (found == promised.end()) continue;
+      const TraceRow& expected = *found->second;
+      PromisedKind& sum = promised_[{action->stage, kind->second}];
+      sum.ops += 1;
+      sum.promised_ms += expected.duration / kMicrosecondsInMillisecond;
+      sum.recorded_ms += row.duration / kMicrosecondsInMillisecond;
+      sum.late_ms += (row.start + row.duration - expected.start - expected.duration) /
+                     kMicrosecondsInMillisecond;
+      promised.erase(found);
+    }
+  }
+
   void add(const TraceSource& source, int64_t rank) {
+    add_promised(source);
     bool device = false;
     for (const TraceRow& row : source.rows.rows) device = device || row.device;
     std::map<std::tuple<int64_t, int32_t>, int64_t> seen;  // by worker and name: how often
@@ -426,6 +459,7 @@ class ActionReader {
 
   Recording recording_;
   std::map<std::string, int32_t> kinds_;
+  std::map<std::pair<int32_t, int32_t>, PromisedKind> promised_;  // sums, by stage and kind
   std::map<int64_t, int32_t> first_stage_, number_;  // by the worker's number in the trace
   std::set<std::pair<int64_t, int32_t>> holds_;      // worker, stage
   std::set<int32_t> seen_stages_;

@@ -60,6 +60,7 @@ Result<TraceRows> read_trace_rows(std::string_view text, const std::string& sour
                           .start = event.start,
                           .duration = event.duration,
                           .device = event.category == "gpu_user_annotation",
+                          .promised = event.category == "promised",
                           .step = event.step,
                           .micro = event.micro,
                           .chunk = event.chunk,

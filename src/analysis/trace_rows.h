@@ -17,6 +17,7 @@ struct TraceRow {
   int64_t process = 0, thread = 0;
   double start = 0, duration = 0;  // microseconds
   bool device = false;             // "cat": "gpu_user_annotation"
+  bool promised = false;           // "cat": "promised": no op that happened
   // The numbers in "args" that some formats have; -1 = none.
   int64_t step = -1, micro = -1, chunk = -1, sequence = -1;
 };

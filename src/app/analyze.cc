@@ -113,6 +113,21 @@ Json parts_of(const Report& report) {
   return parts;
 }
 
+Json promised_of(const analysis::Recording& recording) {
+  Json all = Json::array();
+  for (const analysis::PromisedKind& of : recording.promised) {
+    Json one;
+    one["stage"] = of.stage;
+    one["operation"] = recording.kinds[static_cast<size_t>(of.kind)].label;
+    one["ops"] = of.ops;
+    one["promised_ms"] = of.promised_ms;
+    one["recorded_ms"] = of.recorded_ms;
+    one["late_ms"] = of.late_ms;
+    all.push_back(one);
+  }
+  return all;
+}
+
 Json json_of(const Report& report) {
   const analysis::Analysis& found = report.found;
   Json json;
@@ -139,6 +154,7 @@ Json json_of(const Report& report) {
     one["speedup"] = remedy.speedup;
     json["remedies"].push_back(one);
   }
+  if (!report.recording.promised.empty()) json["promised"] = promised_of(report.recording);
   json["recorded_ms"] = found.recorded_ms;
   json["replayed_ms"] = found.replayed_ms;
   json["balanced_ms"] = found.balanced_ms;
@@ -174,6 +190,27 @@ std::string table(std::string_view title, std::vector<analysis::PartShare> share
   return text;
 }
 
+std::string column(double number) {
+  std::string text = fixed(number, 2);
+  text.insert(0, text.size() < 12 ? 12 - text.size() : 0, ' ');
+  return text;
+}
+
+// How long ops were promised to last and lasted, and by how much they ended later than promised.
+std::string promised_table(const analysis::Recording& recording) {
+  if (recording.promised.empty()) return "";
+  std::string text = "\nas promised, mean in ms";
+  text.resize(37, ' ');
+  text += "    promised    measured   ends late\n";
+  for (const analysis::PromisedKind& of : recording.promised) {
+    std::string name =
+        cat("stage ", of.stage, " ", recording.kinds[static_cast<size_t>(of.kind)].label);
+    name.resize(std::max<size_t>(name.size() + 1, 36), ' ');
+    text += cat(name, column(of.promised_ms), column(of.recorded_ms), column(of.late_ms), "\n");
+  }
+  return text;
+}
+
 std::string text_of(const Report& report) {
   const analysis::Analysis& found = report.found;
   const analysis::Recording& recording = report.recording;
@@ -188,6 +225,7 @@ std::string text_of(const Report& report) {
   text += table("stage", found.by_stage, kMostLinks);
   text += table("worker", found.by_worker, kMostLinks);
   text += table("link", found.by_link, kMostLinks);
+  text += promised_table(recording);
   if (!report.remedies.priced.empty()) text += "\nwhat would have helped\n";
   for (const analysis::Remedy& remedy : report.remedies.priced) {
     text += cat(fixed(remedy.speedup, 3), " times as fast, ", fixed(remedy.step_ms, 2),

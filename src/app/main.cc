@@ -286,6 +286,7 @@ void add_live_commands(CLI::App& app, const Chosen& chosen) {
   inject
       ->add_option("wish", wish,
                    "resilience.slow_links=adapt, =observe or =off; checkpoint: save one soon; "
+                   "trace=N: the next N steps are written as traces; "
                    "link=I-J:Xms: adds X ms of one-way latency to this link of a rehearsal, 0ms: "
                    "removes it; "
                    "worker=P.S:X: this worker runs at X times its speed, 1: at full speed; "

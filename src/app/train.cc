@@ -257,6 +257,7 @@ Rules make_rules(const TrainOptions& options, const Job& job, const Plan& plan, 
   rules.steps = job.steps;
   rules.checkpoint_every = job.checkpoint_every;
   rules.saves_later = job.checkpoint_asynchronous;
+  rules.trace_after = job.trace_after;
   rules.saved = start.saved;
   rules.micro_count = plan.schedule.micro_count;
   rules.evaluation_count = job.validate_micros;

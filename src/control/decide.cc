@@ -137,6 +137,10 @@ void Turn::hear(const Request& request) {
   if (request.kind == Request::Kind::SlowLinks) {
     return take(treat_slow_links(static_cast<SlowLinks>(request.number)));
   }
+  if (request.kind == Request::Kind::Trace) {
+    take(trace_next(s(), request.number));
+    return out_.say(cat("asked for traces: up to step ", s().trace_until - 1));
+  }
   if (request.kind == Request::Kind::Fault) return take(inject(s(), request.fault));
   const std::string name = stop_text(request.number);
   if (s().stop_since && request.number == 0) return;  // scripts of several workers may ask for it
@@ -380,6 +384,8 @@ void Turn::run() {
   take(note_resumption(s(), now_));
   take(advance_plan(s()));
   let_join();
+  const bool news = !out_.verdicts.empty() || !out_.reason.empty();
+  if (news && s().rules.trace_after > 0) take(trace_next(s(), s().rules.trace_after));
   stop();
 }
 

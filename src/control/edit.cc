@@ -94,6 +94,13 @@ void change(State& s, const SlowLinksTreated& edit) {
   s.planning.stale = edit.how == SlowLinks::Adapt;
 }
 
+void change(State& s, const TraceAsked& edit) {
+  // While earlier steps are still to be traced, only the end moves: then no worker, whenever it is
+  // told, leaves out a step that others trace.
+  if (s.trace_until <= open_step(s)) s.trace_from = edit.from;
+  s.trace_until = std::max(s.trace_until, edit.until);
+}
+
 void change(State& s, const FaultAdded& edit) {
   const auto same = [&](const Fault& fault) { return concern_one_thing(fault, edit.fault); };
   std::erase_if(s.faults, [&](const Fault& fault) {

@@ -87,6 +87,10 @@ struct CheckpointAsked {
 struct SlowLinksTreated {
   SlowLinks how = SlowLinks::Observe;
 };
+// The steps in [from, until) are traced, too.
+struct TraceAsked {
+  int64_t from = 0, until = 0;
+};
 // A fault is injected from step `from` on. It replaces earlier ones of this kind for the same link
 // or worker, or only ends them, see ends_slowness().
 struct FaultAdded {
@@ -254,7 +258,7 @@ struct InstructionTold {
 using Edit =
     std::variant<ClockAdvanced, WorkerHeard, ReportReceived, ShardSaved, RepairsAnnounced, LinkLost,
                  WorkerSuspected, StreamLost, ProcessEnded, CutOff, HeardAgain, CheckpointAsked,
-                 SlowLinksTreated, FaultAdded, StopAsked, RunBegun, WorkerAwaited, MemberLost,
+                 SlowLinksTreated, TraceAsked, FaultAdded, StopAsked, RunBegun, WorkerAwaited, MemberLost,
                  JoinersSentBack, RecoveryBegun, RecoveryPlanned, RestFound, EpochBegun,
                  StepsResumed, JoinerInvited, JoinerReported, JoinerDropped, JoinersPlaced,
                  JoinerNeeded, MemberJoined, LayersGiven, LayersMoved, StepCommitted, StepMeasured,

@@ -54,6 +54,9 @@ std::string text(const CheckpointAsked& edit) {
 std::string text(const SlowLinksTreated& edit) {
   return cat("slow links: ", name_of(edit.how), " is asked for");
 }
+std::string text(const TraceAsked& edit) {
+  return cat("traces are asked for: from step ", edit.from, " to before ", edit.until);
+}
 std::string text(const FaultAdded& edit) {
   return ends_slowness(edit.fault)
              ? cat("a fault ends with step ", edit.from)

@@ -111,6 +111,8 @@ Instruction instruction_of(const State& state) {
   }
   all.resume_shards = state.rules.resume_shards;
   all.faults = state.faults;
+  all.trace_from = state.trace_from;
+  all.trace_until = state.trace_until;
   if (state.ending) {
     all.exit_code = state.ending->exit_code;
     all.ending = state.ending->sentence;

@@ -200,6 +200,13 @@ DecisionPart treat_slow_links(SlowLinks how) {
   return out;
 }
 
+DecisionPart trace_next(const State& state, int64_t steps) {
+  DecisionPart out;
+  const int64_t from = first_unbegun_step(state);
+  out.edits.add(TraceAsked{from, from + steps});
+  return out;
+}
+
 DecisionPart inject(const State& state, const Fault& wanted) {
   DecisionPart out;
   const int64_t from = first_unbegun_step(state);

@@ -28,6 +28,9 @@ DecisionPart take_planned(const State& state, const Planned& planned);
 // Treats slow links as `how` says from now on.
 DecisionPart treat_slow_links(SlowLinks how);
 
+// Has `steps` steps traced, from the first one on that no worker can have begun.
+DecisionPart trace_next(const State& state, int64_t steps);
+
 // Injects the fault `wanted` from the first step on that no worker can have begun. It replaces an
 // earlier request of this kind for the same link or worker.
 DecisionPart inject(const State& state, const Fault& wanted);

@@ -48,6 +48,7 @@ struct Rules {
   int64_t first_step = 0;        // 0, or the version that is resumed
   int64_t steps = 0;             // the version to end with
   int64_t checkpoint_every = 0;  // steps; 0 = only at the end
+  int64_t trace_after = 0;  // steps traced after each detection or decision
   // Workers report a version that is to be saved once they have copied it, and its shards later.
   bool saves_later = false;
   int64_t saved = -1;                         // version of the newest checkpoint on disk; -1 = none
@@ -169,7 +170,9 @@ struct State {
   int64_t saved = -1;         // version of the newest complete checkpoint
   int64_t storing = -1;       // the version whose manifest is being written; -1 = none
   int64_t save_request = -1;  // the version of a checkpoint that a user asked for; -1 = none
-  int signal = 0;             // the signal that asked for the stop
+  // The steps in [trace_from, trace_until) are traced, beside those of the job.
+  int64_t trace_from = 0, trace_until = 0;
+  int signal = 0;  // the signal that asked for the stop
   std::optional<Duration> stop_since;
   Duration progress_at{};  // Gathering: the last time of ReportReceived::progress
   std::map<int64_t, std::map<int32_t, SavedShard>> shards;  // by version, by stage

@@ -176,6 +176,9 @@ struct Instruction {
   // Faults requested while the run goes on, beside those of the job. Each begins and ends with a
   // step that no worker can have begun when the instruction is sent, as plans do.
   std::vector<Fault> faults;
+  // The steps in [trace_from, trace_until) are traced, beside those of the job. They, too, begin
+  // with a step that no worker can have begun when the instruction is sent.
+  int64_t trace_from = 0, trace_until = 0;
   // What is left of the step with which the epoch begins; each worker receives its own part only.
   // Null: the workers run the whole step.
   std::shared_ptr<const RestOfStep> rest;

@@ -394,6 +394,8 @@ wire::Instruction to_wire(const Instruction& instruction) {
   to.set_save_version(instruction.save_version);
   for (const WorkerId saver : instruction.savers) to.add_savers(saver.value);
   to.set_save_directory(instruction.save_directory);
+  to.set_trace_from(instruction.trace_from);
+  to.set_trace_until(instruction.trace_until);
   to.set_exit_code(instruction.exit_code);
   to.set_ending(instruction.ending);
   for (const std::string& shard : instruction.resume_shards) to.add_resume_shards(shard);
@@ -440,6 +442,8 @@ Instruction from_wire(const wire::Instruction& message) {
   instruction.save_version = message.save_version();
   for (const int32_t saver : message.savers()) instruction.savers.push_back({saver});
   instruction.save_directory = message.save_directory();
+  instruction.trace_from = message.trace_from();
+  instruction.trace_until = message.trace_until();
   for (const auto& shard : message.resume_shards()) instruction.resume_shards.push_back(shard);
   for (const auto& wanted : message.faults()) {
     Fault fault;

@@ -16,6 +16,7 @@
 #include "base/text.h"
 #include "control/commit.h"
 #include "control/join.h"
+#include "control/planning.h"
 #include "control/recover.h"
 #include "control/replan.h"
 #include "control/server.h"
@@ -26,6 +27,7 @@
 #include "run/fault_news.h"
 #include "run/open_store.h"
 #include "run/planner.h"
+#include "run/promise.h"
 #include "run/record.h"
 #include "run/request.h"
 #include "run/restarts.h"
@@ -343,6 +345,11 @@ std::vector<decltype(Input::what)> Coordinator::apply(const Decision& decision, 
   if (state_.situation == Situation::Running) tell_faults();
   if (!decision.steps.empty()) make_ahead();
   if (decision.checkpoint) follows.push_back(store_checkpoint(*decision.checkpoint));
+  if (Record* record = files_.record()) {
+    check(record->write_traces([this](const StepRecord& step) {
+      return promised_spans(question_of(state_, step.plan, false));
+    }));
+  }
   return follows;
 }
 

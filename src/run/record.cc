@@ -3,10 +3,12 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
+#include <filesystem>
 #include <nlohmann/json.hpp>
 #include <sstream>
+#include <system_error>
 
-#include "base/contains.h"
+#include "base/clock.h"
 #include "base/text.h"
 #include "ir/sync_mode.h"
 #include "protocol/event_text.h"
@@ -16,6 +18,8 @@ namespace tenuto {
 namespace {
 
 using Json = nlohmann::ordered_json;
+
+constexpr size_t kMostMarks = 1000;  // events that are kept for the next trace
 
 // Seconds since 1970, to the millisecond: for people who compare runs.
 double wall_seconds() {
@@ -75,6 +79,15 @@ Result<Record> Record::open(const std::string& directory, const Job& job) {
   if (!events.ok()) return events.error();
   record.metrics_ = std::move(metrics).value();
   record.events_ = std::move(events).value();
+  record.traced_at_ = monotonic_clock().now();
+  std::error_code error;  // without a list of old traces, only the new ones are counted
+  for (const auto& entry : std::filesystem::directory_iterator(directory, error)) {
+    const int64_t step = step_of_trace(entry.path().filename().string());
+    if (step < 0) continue;
+    std::error_code gone;
+    const auto bytes = entry.file_size(gone);
+    if (!gone) record.sizes_[step] = static_cast<int64_t>(bytes);
+  }
   return record;
 }
 
@@ -113,9 +126,13 @@ Status Record::step(const StepRecord& step) {
   line["epoch"] = step.epoch;
   const Status written = metrics_.write(line.dump());
   if (!written.ok()) return written;
-  const auto& traced = job_->trace_steps;
-  const bool wanted = contains(traced, step.step);
-  return wanted ? trace(step) : ok();
+  const Duration now = monotonic_clock().now();
+  const auto tells = [](const std::string& events) { return !events.empty(); };
+  if (std::any_of(step.events.begin(), step.events.end(), tells)) {
+    traced_.push_back({step, traced_at_, now});
+    traced_at_ = now;
+  }
+  return ok();
 }
 
 Status Record::step(const ServedStep& step) {
@@ -140,6 +157,8 @@ Status Record::step(const ServedStep& step) {
 
 Status Record::event(const std::string& kind, int64_t epoch, int64_t step,
                      const std::string& sentence, const EventDetails& details) {
+  marks_.push_back({monotonic_clock().now(), kind, sentence, epoch, step});
+  if (marks_.size() > kMostMarks) marks_.pop_front();
   Json line = {{"time", wall_seconds()},
                {"event", kind},
                {"epoch", epoch},
@@ -156,17 +175,57 @@ Status Record::event(const std::string& kind, int64_t epoch, int64_t step,
   return events_.write(line.dump(-1, ' ', false, Json::error_handler_t::replace));
 }
 
-Status Record::trace(const StepRecord& step) const {
+Status Record::write_traces(const StepPromise& promise) {
+  for (const Traced& traced : std::exchange(traced_, {})) {
+    const Status written = write_trace_of(traced, promise);
+    if (!written.ok()) return written;
+  }
+  return ok();
+}
+
+Status Record::write_trace_of(const Traced& traced, const StepPromise& promise) {
   std::vector<Event> events;
-  for (const std::string& lines : step.events) {
+  for (const std::string& lines : traced.step.events) {
     const Result<std::vector<Event>> of = events_from_text(lines);
     if (!of.ok()) return of.error();
     events.insert(events.end(), of.value().begin(), of.value().end());
   }
-  // Take the times of all workers as those of one clock that begins with the first event.
+  const std::vector<Span> spans = spans_of(events);
+  Duration end{};
+  for (const Span& span : spans) end = std::max(end, span.finish);
+  TraceDetails details;
+  details.promised = promise(traced.step);
+  details.loss = traced.step.loss;
+  details.has_loss = traced.step.complete;
+  // The clocks of this host and of the workers are compared at one moment: the end of the step,
+  // which is committed a report later. What happened before the step is shown at its begin.
+  for (const TraceMark& mark : marks_) {
+    if (mark.at < traced.since) continue;
+    details.marks.push_back(mark);
+    details.marks.back().at = std::max(end + (mark.at - traced.committed), Duration{});
+  }
   std::ostringstream trace;
-  write_trace(trace, spans_of(events), *step.plan);
-  return write_file(cat(directory_, "/trace-", step.step, ".json"), trace.str());
+  write_trace(trace, spans, *traced.step.plan, details);
+  const std::string text = trace.str();
+  const Status written =
+      write_file(cat(directory_, "/", trace_file_name(traced.step.step)), text);
+  if (!written.ok()) return written;
+  sizes_[traced.step.step] = static_cast<int64_t>(text.size());
+  remove_old_traces();
+  return ok();
+}
+
+void Record::remove_old_traces() {
+  constexpr int64_t kMegabyte = 1'000'000;
+  int64_t all = 0;
+  for (const auto& of : sizes_) all += of.second;
+  while (sizes_.size() > 1 && all > job_->trace_megabytes * kMegabyte) {
+    const auto oldest = sizes_.begin();
+    std::error_code error;
+    std::filesystem::remove(cat(directory_, "/", trace_file_name(oldest->first)), error);
+    all -= oldest->second;
+    sizes_.erase(oldest);
+  }
 }
 
 }  // namespace tenuto

@@ -2,6 +2,10 @@
 // (docs/formats-run.md).
 #pragma once
 
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <map>
 #include <optional>
 #include <string>
 #include <utility>
@@ -15,6 +19,7 @@
 #include "parameter_server/host_message.h"
 #include "run/progress.h"
 #include "run/served_steps.h"
+#include "sim/trace.h"
 #include "world/job.h"
 
 namespace tenuto {
@@ -35,13 +40,24 @@ struct EventDetails {
   std::string cause = {}, host = {};
 };
 
+// The spans of a step as they were expected; may be empty.
+using StepPromise = std::function<std::vector<Span>(const StepRecord&)>;
+
 // The open files of one run.
 class Record {
  public:
   // Opens both files in `directory`, for appending.
   static Result<Record> open(const std::string& directory, const Job& job);
-  // One line of metrics; and the trace, when the step is one of job.trace_steps.
+  // One line of metrics. If the workers have reported the step's events, write_traces() writes its
+  // trace.
   Status step(const StepRecord& step);
+  // Writes the traces of the steps since the last call, with what was promised of each and the
+  // events since the trace before. Removes the oldest traces of the run's folder when all together are larger
+  // than job.trace_megabytes; the newest one stays. Workers do not wait for it if it is called once
+  // they have been told of the commit.
+  //
+  // Errors: Invalid/Call for events that are no events; those of write_file
+  Status write_traces(const StepPromise& promise);
   // The same of a run with server shards, which has no traces.
   Status step(const ServedStep& step);
   // One line of events: `kind`, a sentence, and those details that there are.
@@ -49,13 +65,24 @@ class Record {
                const EventDetails& details = {});
 
  private:
+  // A step whose trace is to be written.
+  struct Traced {
+    StepRecord step;
+    // On this host's clock: the commit of the traced step before it, and its own.
+    Duration since{}, committed{};
+  };
   Record() = default;
-  Status trace(const StepRecord& step) const;
+  Status write_trace_of(const Traced& traced, const StepPromise& promise);
+  void remove_old_traces();
   std::string directory_;
   const Job* job_ = nullptr;
   LineFile metrics_, events_;
   // The step before, and when its last weight gradient ended on the devices' clock.
   std::optional<std::pair<int64_t, Duration>> before_;
+  std::vector<Traced> traced_;       // their traces are not written yet
+  Duration traced_at_{};             // when the newest step with a trace was committed
+  std::deque<TraceMark> marks_;      // the newest events; `at` is on this host's clock
+  std::map<int64_t, int64_t> sizes_;  // in bytes, of the traces in the folder, by step
 };
 
 }  // namespace tenuto

@@ -19,6 +19,7 @@ namespace {
 
 constexpr const char* kWish = "resilience.slow_links";
 constexpr double kMostMilliseconds = 1e9;
+constexpr int kMostTraced = 1'000'000;  // steps
 constexpr double kMostMegabytes = 1e12;  // per second
 
 // Reads a number from the front of `text`, then `mark`, and removes both.
@@ -209,6 +210,18 @@ Result<Request> hog_request_of(const std::string& kind, std::string_view wish, c
                      "only imitate computing: take worker=P.S:SPEED or link=I-J:Xms"));
 }
 
+// `wish`: what follows "trace=".
+Result<Request> trace_request_of(std::string_view wish) {
+  Request request{Request::Kind::Trace, 0};
+  std::string_view rest = wish;
+  if (take(rest, request.number, "") && rest.empty() && request.number >= 1 &&
+      request.number <= kMostTraced) {
+    return request;
+  }
+  return invalid(cat("'trace=", wish, "' is no number of steps: expected 1 to ", kMostTraced,
+                     ", such as trace=5"));
+}
+
 // A wish for a hog as a request; none = it is another wish.
 std::optional<Result<Request>> hog_wish(const std::string& wish, const Job& job) {
   for (const std::string kind : kHogs) {
@@ -225,6 +238,7 @@ Result<Request> request_of(const std::string& wish, const Job& job) {
   if (wish == "end") return Request{Request::Kind::Stop, 0};
   const size_t equals = wish.find('=');
   if (wish.starts_with("link=")) return link_request_of(std::string_view(wish).substr(5), job);
+  if (wish.starts_with("trace=")) return trace_request_of(std::string_view(wish).substr(6));
   if (wish.starts_with("worker=")) return worker_request_of(std::string_view(wish).substr(7), job);
   const auto wants = [&](const std::string& kind) {
     return equals != std::string::npos && wish.substr(0, equals) == kind;
@@ -241,9 +255,10 @@ Result<Request> request_of(const std::string& wish, const Job& job) {
     if (how) return Request{Request::Kind::SlowLinks, static_cast<int>(*how)};
   }
   return invalid(cat("'", wish, "' cannot be requested of a live run: expected ", kWish,
-                     "=adapt, =observe or =off, checkpoint, end, link=I-J:Xms, worker=P.S:SPEED, "
-                     "partition=P.S:Xms, clock-skew=P.S:Xms, kill=P.S, stop=P.S, resume=P.S or "
-                     "start=P.S, cpu-hog=P.S:THREADS, bandwidth-hog=P.S:RATEMB, "
+                     "=adapt, =observe or =off, checkpoint, end, trace=STEPS, link=I-J:Xms, "
+                     "worker=P.S:SPEED, partition=P.S:Xms, clock-skew=P.S:Xms, kill=P.S, "
+                     "stop=P.S, resume=P.S or start=P.S, cpu-hog=P.S:THREADS, "
+                     "bandwidth-hog=P.S:RATEMB, "
                      "kill=coordinator or stop=coordinator"));
 }
 
@@ -276,6 +291,7 @@ std::string describe_request(const Request& request) {
 }
 
 std::string answer_of(const Request& request, const State& after) {
+  if (request.kind == Request::Kind::Trace) return cat("up to step ", after.trace_until - 1);
   if (request.kind != Request::Kind::Fault) return "done";
   for (const Fault& fault : after.faults) {
     const bool begins = !ends_slowness(request.fault) && fault.until_step < 0;

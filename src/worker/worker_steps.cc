@@ -307,12 +307,13 @@ void WorkerProcess::finish_summary(std::vector<Event> events, int64_t step, Step
     summary.lag_p99_ns = lag.p99.count();
     summary.lag_valid = lag.valid();
   }
-  const auto& traced = job().trace_steps;
-  if (contains(traced, step)) {
+  const Instruction& told = state_.told->instruction;
+  const bool asked = step >= told.trace_from && step < told.trace_until;
+  if (asked || job().traces(step)) {
     summary.events = to_text(events);
-    const auto told = std::count(summary.events.begin(), summary.events.end(), '\n');
-    if (told < std::ssize(events)) {
-      say(cat(name(), ": the trace of step ", step, " has the first ", told, " of ", events.size(),
+    const auto lines = std::count(summary.events.begin(), summary.events.end(), '\n');
+    if (lines < std::ssize(events)) {
+      say(cat(name(), ": the trace of step ", step, " has the first ", lines, " of ", events.size(),
               " events: more do not fit into a report"));
     }
   }

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <charconv>
 
+#include "base/contains.h"
+
 namespace tenuto {
 
 namespace {
@@ -37,6 +39,10 @@ int32_t Job::worker_count() const {
     for (const WorkerId worker : workers_in(workers)) count = std::max(count, worker.value + 1);
   }
   return count;
+}
+
+bool Job::traces(int64_t step) const {
+  return step < trace_first || step >= steps - trace_last || contains(trace_steps, step);
 }
 
 bool Job::validates_after(int64_t steps_done) const {

@@ -161,7 +161,12 @@ struct Job {
   int32_t keep = 3;                  // checkpoints kept
   int64_t validate_every = 50;       // steps; 0 = only at the end
   int32_t validate_micros = 8;       // micro-batches of one validation, over all pipelines
-  std::vector<int64_t> trace_steps;  // steps written as Chrome traces
+  // Steps written as Chrome traces: these; the first and the last ones of the job; and so many after
+  // each detection, decision or death. The oldest traces go when all together are larger than the
+  // megabytes.
+  std::vector<int64_t> trace_steps;
+  int64_t trace_first = 0, trace_last = 0, trace_after = 0;
+  int32_t trace_megabytes = 1000;
   DataSettings data;
   ModelSettings model;
   OptimizerSettings optimizer;
@@ -188,6 +193,8 @@ struct Job {
   int32_t micro_count() const { return parallel.micros * parallel.pipelines; }
   // The same as the mass of a step.
   int64_t full_mass() const { return micro_count(); }
+  // Whether the step is traced whatever happens, by trace_steps, trace_first or trace_last.
+  bool traces(int64_t step) const;
   // Whether the parameters after so many steps are validated.
   bool validates_after(int64_t steps_done) const;
   // The newest number of steps, up to this one, after which there is a validation. 0 = there is

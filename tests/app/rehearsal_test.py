@@ -18,11 +18,13 @@ class Rehearsal(Case):
         self.job.write_text(text)
 
     def spans(self, run, step):
-        """The finished spans of a traced step, as (name, worker, start, end) in ms."""
+        """The ops of a traced step as they were, as (name, worker, start, end) in ms. Promised ops
+        and waits have a category."""
         trace = json.loads((run.folder / f"trace-{step}.json").read_text())
         events = trace["traceEvents"] if isinstance(trace, dict) else trace
         return [(event["name"], event["pid"], event["ts"] / 1000,
-                 (event["ts"] + event["dur"]) / 1000) for event in events if event["ph"] == "X"]
+                 (event["ts"] + event["dur"]) / 1000) for event in events
+                if event["ph"] == "X" and "cat" not in event]
 
     def shortest_way(self, run, step):
         """The shortest time from the start of a send to its arrival, over all messages, in ms."""

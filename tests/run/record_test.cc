@@ -68,7 +68,6 @@ TEST(Record, AStepIsOneLineAndATracedOneIsAPicture) {
   char name[] = "/tmp/tenuto-record-XXXXXX";
   const std::string folder = mkdtemp(name);
   Job job;
-  job.trace_steps = {3};
   Plan plan;
   plan.order = "1f1b";
   plan.schedule.lists.resize(2);
@@ -81,9 +80,13 @@ TEST(Record, AStepIsOneLineAndATracedOneIsAPicture) {
   step.validation_accuracy = 0.75;
   step.events = {"", to_text(two_events())};
   ASSERT_TRUE(record.value().step(step).ok());
+  const StepPromise none = [](const StepRecord&) { return std::vector<Span>{}; };
+  ASSERT_TRUE(record.value().write_traces(none).ok());
   step.step = 4;
   step.complete = false;
+  step.events = {"", ""};
   ASSERT_TRUE(record.value().step(step).ok());
+  ASSERT_TRUE(record.value().write_traces(none).ok());
   const std::string text = read_file(folder + "/metrics.jsonl").value();
   const auto first = nlohmann::json::parse(text.substr(0, text.find('\n')));
   EXPECT_EQ(first["loss"], 2.5);
