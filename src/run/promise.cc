@@ -22,6 +22,8 @@ std::vector<Span> promised_spans(const PlanRequest& request) {
   PriceOptions options;
   options.spans = true;
   options.lower_bound = false;
+  options.staggered = request.plan->update.staggered;
+  options.steps = 2;  // the spans are those of the first one
   Result<Timeline> timeline = price(*request.plan, request.model, request.cluster, options);
   if (!timeline.ok()) return {};
   return std::move(timeline).value().spans;

@@ -5,7 +5,6 @@
 #include <utility>
 
 #include "base/clock.h"
-#include "base/contains.h"
 #include "ir/version.h"
 #include "protocol/event_text.h"
 #include "rehearsal/message_sizes.h"

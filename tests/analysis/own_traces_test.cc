@@ -40,6 +40,34 @@ Recording recording_of(const std::string& path) {
 
 Cluster healthy() { return uniform_cluster(kStages * kPipelines, {}); }
 
+// Ops that were promised are compared with those that happened, and are no ops of the recording.
+TEST(OwnTraces, PromisedOpsAreCompared) {
+  const Plan plan = plan_of(shape_of(kStages, kPipelines, kMicros, "1f1b"));
+  PriceOptions options;
+  options.spans = true;
+  options.update = false;
+  const Model model = equal_model(kStages, 10, 12, 8);
+  Cluster slow = healthy();
+  for (Worker& worker : slow.workers) worker.speed = 0.5;
+  const Timeline measured = price_of(plan, model, slow, options);
+  TraceDetails details;
+  details.promised = price_of(plan, model, healthy(), options).spans;
+  std::ostringstream text;
+  write_trace(text, measured.spans, plan, details);
+  const Recording recording = recording_of(written("promised.json", text.str()));
+  const Recording alone = recording_of(priced("unpromised.json", slow).path);
+  EXPECT_EQ(recording.ops.size(), alone.ops.size());
+  EXPECT_TRUE(alone.promised.empty());
+  ASSERT_EQ(recording.promised.size(), 2u * kStages);
+  for (const PromisedKind& of : recording.promised) {
+    const OpRole role = recording.kinds[static_cast<size_t>(of.kind)].role;
+    EXPECT_EQ(of.ops, kMicros * kPipelines);
+    EXPECT_NEAR(of.promised_ms, role == OpRole::Forward ? 10 : 20, 1e-6);
+    EXPECT_NEAR(of.recorded_ms, 2 * of.promised_ms, 1e-6);
+    EXPECT_GT(of.late_ms, of.promised_ms - 1e-6);
+  }
+}
+
 TEST(OwnTraces, HealthyStepIsBalanced) {
   const Priced step = priced("healthy.json", healthy());
   const Recording recording = recording_of(step.path);

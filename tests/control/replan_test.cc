@@ -439,6 +439,40 @@ TEST(Replan, AnInjectedSlowLinkStartsAtAFutureStep) {
   EXPECT_TRUE(run.state.told.faults.empty());
 }
 
+// A request for traces extends one that is under way, so that no worker leaves out a step of it.
+TEST(Replan, TracesAreAskedForFromAFutureStep) {
+  Measured run(SlowLinks::Off);
+  run.steps(5);
+  const Decision told = run.hear(Request{Request::Kind::Trace, 3});
+  EXPECT_EQ(told.reason, "asked for traces: up to step 9");
+  ASSERT_TRUE(told.instruction);
+  EXPECT_EQ(told.instruction->trace_from, 7);
+  EXPECT_EQ(told.instruction->trace_until, 10);
+  for (const Report& report : run.reports) EXPECT_LT(report.version, 7);
+  run.steps(2);
+  run.hear(Request{Request::Kind::Trace, 3});
+  EXPECT_EQ(run.state.told.trace_from, 7);
+  EXPECT_EQ(run.state.told.trace_until, 12);
+  run.steps(20);
+  run.hear(Request{Request::Kind::Trace, 1});
+  EXPECT_EQ(run.state.told.trace_until, run.state.told.trace_from + 1);
+  EXPECT_GT(run.state.told.trace_from, 20);
+}
+
+TEST(Replan, StepsAreTracedAfterADetection) {
+  for (const int64_t steps : {0, 4}) {
+    Measured run(SlowLinks::Observe);
+    run.state.rules.trace_after = steps;
+    run.steps(20);
+    EXPECT_EQ(run.state.told.trace_until, 0);
+    run.delay = 40 * kMillisecond;
+    run.steps(10);
+    ASSERT_EQ(run.verdicts.size(), 1u);
+    EXPECT_EQ(run.state.told.trace_until, steps == 0 ? 0 : run.state.told.trace_from + steps);
+    EXPECT_EQ(run.state.told.trace_from > 20, steps > 0);
+  }
+}
+
 TEST(Replan, AnInjectedPartitionHappensOnceBesideOtherFaults) {
   Measured run(SlowLinks::Off);
   run.steps(5);

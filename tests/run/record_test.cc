@@ -104,6 +104,73 @@ TEST(Record, AStepIsOneLineAndATracedOneIsAPicture) {
   std::filesystem::remove_all(folder);
 }
 
+StepRecord traced_step(int64_t step) {
+  StepRecord record{.step = step, .complete = true, .loss = 2.5};
+  Plan plan;
+  plan.schedule.lists.resize(2);
+  record.plan = std::make_shared<const Plan>(plan);
+  record.events = {"", to_text(two_events())};
+  return record;
+}
+
+// Events since the trace before are instants, and promised ops are beside those that happened.
+TEST(Record, ATraceShowsPromisesAndEvents) {
+  char name[] = "/tmp/tenuto-record-XXXXXX";
+  const std::string folder = mkdtemp(name);
+  const Job job;
+  Result<Record> record = Record::open(folder, job);
+  ASSERT_TRUE(record.ok());
+  const StepPromise promise = [](const StepRecord& step) {
+    EXPECT_EQ(step.step, 7);
+    Span span;
+    span.worker = {1};
+    span.op = two_events()[1].op;
+    span.finish = Duration(3000);
+    return std::vector<Span>{span};
+  };
+  ASSERT_TRUE(record.value().event("detection", 1, 6, "a \"link\" is slow").ok());
+  ASSERT_TRUE(record.value().step(traced_step(7)).ok());
+  ASSERT_TRUE(record.value().event("decision", 1, 8, "plan 2 is proposed").ok());
+  ASSERT_TRUE(record.value().write_traces(promise).ok());
+  ASSERT_TRUE(record.value().write_traces(promise).ok()) << "nothing is left to write";
+  std::vector<std::string> marks, promised;
+  double loss = 0;
+  const auto trace = nlohmann::json::parse(read_file(folder + "/trace-7.json").value());
+  for (const auto& row : trace["traceEvents"]) {
+    if (row["ph"] == "i") {
+      marks.push_back(row["name"].get<std::string>() + ": " +
+                      row["args"]["reason"].get<std::string>());
+      EXPECT_GE(row["ts"].get<double>(), 0);
+    }
+    if (row.value("cat", "") == "promised") promised.push_back(row["name"].get<std::string>());
+    if (row["ph"] == "C" && row["name"] == "loss") loss = row["args"]["value"].get<double>();
+  }
+  EXPECT_EQ(marks, (std::vector<std::string>{"detection: a \"link\" is slow",
+                                             "decision: plan 2 is proposed"}));
+  EXPECT_EQ(promised, std::vector<std::string>{"1F0"});
+  EXPECT_EQ(loss, 2.5);
+  std::filesystem::remove_all(folder);
+}
+
+// Also those of an earlier coordinator count; the newest one stays however large it is.
+TEST(Record, TheOldestTracesGoWhenAllAreTooLarge) {
+  char name[] = "/tmp/tenuto-record-XXXXXX";
+  const std::string folder = mkdtemp(name);
+  Job job;
+  job.trace_megabytes = 1;
+  ASSERT_TRUE(write_file(folder + "/trace-2.json", std::string(600'000, ' ')).ok());
+  ASSERT_TRUE(write_file(folder + "/trace-3.json", std::string(399'000, ' ')).ok());
+  Result<Record> record = Record::open(folder, job);
+  ASSERT_TRUE(record.ok());
+  const StepPromise none = [](const StepRecord&) { return std::vector<Span>{}; };
+  ASSERT_TRUE(record.value().step(traced_step(4)).ok());
+  ASSERT_TRUE(record.value().write_traces(none).ok());
+  EXPECT_FALSE(std::filesystem::exists(folder + "/trace-2.json"));
+  EXPECT_TRUE(std::filesystem::exists(folder + "/trace-3.json"));
+  EXPECT_TRUE(std::filesystem::exists(folder + "/trace-4.json"));
+  std::filesystem::remove_all(folder);
+}
+
 TEST(Record, AStepOfARunWithServerShards) {
   char name[] = "/tmp/tenuto-record-XXXXXX";
   const std::string folder = mkdtemp(name);

@@ -99,6 +99,19 @@ TEST(ServedRequest, HogsBeginAndEnd) {
   EXPECT_NE(refusal("cpu-hog=5:2", job).find("there is no worker 5"), std::string::npos);
 }
 
+TEST(Request, TracesOfTheNextSteps) {
+  const Job job;
+  const Result<Request> three = request_of("trace=3", job);
+  ASSERT_TRUE(three.ok()) << three.error().message;
+  EXPECT_EQ(three.value().kind, Request::Kind::Trace);
+  EXPECT_EQ(three.value().number, 3);
+  for (const char* wrong : {"trace=0", "trace=-1", "trace=", "trace=1.5", "trace=9999999"}) {
+    const Result<Request> refused = request_of(wrong, job);
+    ASSERT_FALSE(refused.ok()) << wrong;
+    EXPECT_NE(refused.error().message.find("expected 1 to 1000000"), std::string::npos) << wrong;
+  }
+}
+
 TEST(Request, HogsOfARunWithRealDevices) {
   Job job;
   job.parallel.stages = 2;
