@@ -25,9 +25,9 @@ constexpr int kRounds = 51;
 
 struct Row {
   std::string name;
-  size_t ops = 0;  // recorded ones, of all workers
+  size_t ops = 0;                            // recorded ones, of all workers
   double worker_ns = 0, coordinator_ns = 0;  // per op
-  double share = 0;  // of the worker's work in an iteration
+  double share = 0;                          // of the worker's work in an iteration
 };
 
 // The events of a step that goes as it is priced.
@@ -106,8 +106,8 @@ int main(int count, char** arguments) {
     return 2;
   }
   if (!json) {
-    std::printf("%-34s %8s %14s %19s %16s\n", "a traced step, ops of 10 ms", "ops",
-                "worker ns/op", "coordinator ns/op", "% of iteration");
+    std::printf("%-34s %8s %14s %19s %16s\n", "a traced step, ops of 10 ms", "ops", "worker ns/op",
+                "coordinator ns/op", "% of iteration");
   }
   std::string rows;
   for (const int32_t stages : {4, 16}) {
@@ -119,8 +119,8 @@ int main(int count, char** arguments) {
       }
       rows += tenuto::cat(rows.empty() ? "" : ",\n ", "{\"name\": \"", row.name,
                           "\", \"ops\": ", row.ops, ", \"worker_ns\": ", row.worker_ns,
-                          ", \"coordinator_ns\": ", row.coordinator_ns,
-                          ", \"share\": ", row.share, "}");
+                          ", \"coordinator_ns\": ", row.coordinator_ns, ", \"share\": ", row.share,
+                          "}");
     }
   }
   if (json) std::printf("[%s]\n", rows.c_str());

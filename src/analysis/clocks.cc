@@ -96,8 +96,7 @@ void align_clocks(Recording& recording) {
     if (!std::isfinite(offset)) continue;  // messages in one direction only
     compared.push_back({workers.first, workers.second, offset});
   }
-  const ClockOffsets clocks =
-      join_clocks(static_cast<int32_t>(recording.workers.size()), compared);
+  const ClockOffsets clocks = join_clocks(static_cast<int32_t>(recording.workers.size()), compared);
   const std::vector<double>& offsets = clocks.ahead;
   double most = 0;
   for (const double offset : offsets) most = std::max(most, std::abs(offset));
@@ -112,8 +111,9 @@ void align_clocks(Recording& recording) {
   const auto apart = std::count(clocks.joined.begin(), clocks.joined.end(), false);
   if (apart == 0) return;
   recording.notes.push_back(
-      cat(apart, " workers could not be compared with worker 0 and keep their clocks: times of "
-                 "their messages may be wrong"));
+      cat(apart,
+          " workers could not be compared with worker 0 and keep their clocks: times of "
+          "their messages may be wrong"));
 }
 
 }  // namespace tenuto::analysis

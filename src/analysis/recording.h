@@ -68,14 +68,14 @@ struct Recording {
   std::vector<int64_t> steps;           // their numbers, ascending
   std::vector<RecordedOp> ops;          // by step, then worker, then start
   int32_t pipelines = 0;
-  int32_t stages = 0;              // of the model: more than the workers of a pipeline if a worker
-                                   // has several
-  int32_t width = 0;               // workers of a pipeline
-  bool ends_together = false;      // both ends of a message end at the same moment
-  bool starts_when_sent = false;   // the start of a receive means nothing: its message starts when
-                                   // it is sent
+  int32_t stages = 0;             // of the model: more than the workers of a pipeline if a worker
+                                  // has several
+  int32_t width = 0;              // workers of a pipeline
+  bool ends_together = false;     // both ends of a message end at the same moment
+  bool starts_when_sent = false;  // the start of a receive means nothing: its message starts when
+                                  // it is sent
   std::vector<PromisedKind> promised;  // by stage, then kind; empty if nothing was promised
-  std::vector<std::string> notes;  // sentences on what was left out or changed
+  std::vector<std::string> notes;      // sentences on what was left out or changed
 };
 
 // "worker 5 (pipeline 1, stage 1)".

@@ -258,8 +258,8 @@ struct InstructionTold {
 using Edit =
     std::variant<ClockAdvanced, WorkerHeard, ReportReceived, ShardSaved, RepairsAnnounced, LinkLost,
                  WorkerSuspected, StreamLost, ProcessEnded, CutOff, HeardAgain, CheckpointAsked,
-                 SlowLinksTreated, TraceAsked, FaultAdded, StopAsked, RunBegun, WorkerAwaited, MemberLost,
-                 JoinersSentBack, RecoveryBegun, RecoveryPlanned, RestFound, EpochBegun,
+                 SlowLinksTreated, TraceAsked, FaultAdded, StopAsked, RunBegun, WorkerAwaited,
+                 MemberLost, JoinersSentBack, RecoveryBegun, RecoveryPlanned, RestFound, EpochBegun,
                  StepsResumed, JoinerInvited, JoinerReported, JoinerDropped, JoinersPlaced,
                  JoinerNeeded, MemberJoined, LayersGiven, LayersMoved, StepCommitted, StepMeasured,
                  CheckpointReady, CheckpointStored, PlanAsked, PlanAnswered, PlanKept,

@@ -31,9 +31,9 @@ struct Exited {
 // run ends well. Checkpoint: save soon. SlowLinks: treat slow links as the SlowLinks value `number`
 // says. Fault: inject `fault`; it replaces earlier
 // requests of this kind for the same link or worker, or only ends them, see ends_slowness().
-// Trace: trace the next `number` steps. Signal: send the signal `number` to the worker of `fault`, or start a new process if its kind is
-// "start". Hog: start the hog `fault`, or end the one of its kind beside its worker if `number` is
-// 0. The launcher does these two, and decide() ignores them.
+// Trace: trace the next `number` steps. Signal: send the signal `number` to the worker of `fault`,
+// or start a new process if its kind is "start". Hog: start the hog `fault`, or end the one of its
+// kind beside its worker if `number` is 0. The launcher does these two, and decide() ignores them.
 struct Request {
   // What is asked for.
   enum class Kind : uint8_t { Stop, Checkpoint, SlowLinks, Fault, Signal, Hog, Trace };

@@ -48,7 +48,7 @@ struct Rules {
   int64_t first_step = 0;        // 0, or the version that is resumed
   int64_t steps = 0;             // the version to end with
   int64_t checkpoint_every = 0;  // steps; 0 = only at the end
-  int64_t trace_after = 0;  // steps traced after each detection or decision
+  int64_t trace_after = 0;       // steps traced after each detection or decision
   // Workers report a version that is to be saved once they have copied it, and its shards later.
   bool saves_later = false;
   int64_t saved = -1;                         // version of the newest checkpoint on disk; -1 = none

@@ -207,8 +207,7 @@ Status Record::write_trace_of(const Traced& traced, const StepPromise& promise) 
   std::ostringstream trace;
   write_trace(trace, spans, *traced.step.plan, details);
   const std::string text = trace.str();
-  const Status written =
-      write_file(cat(directory_, "/", trace_file_name(traced.step.step)), text);
+  const Status written = write_file(cat(directory_, "/", trace_file_name(traced.step.step)), text);
   if (!written.ok()) return written;
   sizes_[traced.step.step] = static_cast<int64_t>(text.size());
   remove_old_traces();

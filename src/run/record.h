@@ -51,15 +51,15 @@ class Record {
   // One line of metrics. If the workers have reported the step's events, write_traces() writes its
   // trace.
   Status step(const StepRecord& step);
+  // The same of a run with server shards, which has no traces.
+  Status step(const ServedStep& step);
   // Writes the traces of the steps since the last call, with what was promised of each and the
-  // events since the trace before. Removes the oldest traces of the run's folder when all together are larger
-  // than job.trace_megabytes; the newest one stays. Workers do not wait for it if it is called once
-  // they have been told of the commit.
+  // events since the trace before. Removes the oldest traces of the run's folder when all together
+  // are larger than job.trace_megabytes; the newest one stays. Workers do not wait for it if it is
+  // called once they have been told of the commit.
   //
   // Errors: Invalid/Call for events that are no events; those of write_file
   Status write_traces(const StepPromise& promise);
-  // The same of a run with server shards, which has no traces.
-  Status step(const ServedStep& step);
   // One line of events: `kind`, a sentence, and those details that there are.
   Status event(const std::string& kind, int64_t epoch, int64_t step, const std::string& sentence,
                const EventDetails& details = {});
@@ -79,9 +79,9 @@ class Record {
   LineFile metrics_, events_;
   // The step before, and when its last weight gradient ended on the devices' clock.
   std::optional<std::pair<int64_t, Duration>> before_;
-  std::vector<Traced> traced_;       // their traces are not written yet
-  Duration traced_at_{};             // when the newest step with a trace was committed
-  std::deque<TraceMark> marks_;      // the newest events; `at` is on this host's clock
+  std::vector<Traced> traced_;        // their traces are not written yet
+  Duration traced_at_{};              // when the newest step with a trace was committed
+  std::deque<TraceMark> marks_;       // the newest events; `at` is on this host's clock
   std::map<int64_t, int64_t> sizes_;  // in bytes, of the traces in the folder, by step
 };
 

@@ -19,7 +19,7 @@ namespace {
 
 constexpr const char* kWish = "resilience.slow_links";
 constexpr double kMostMilliseconds = 1e9;
-constexpr int kMostTraced = 1'000'000;  // steps
+constexpr int kMostTraced = 1'000'000;   // steps
 constexpr double kMostMegabytes = 1e12;  // per second
 
 // Reads a number from the front of `text`, then `mark`, and removes both.

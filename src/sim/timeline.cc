@@ -59,8 +59,9 @@ void draw(std::string& row, const Span& span, Duration column, const StagesOf& s
   }
 }
 
-// By how much the clock of each worker is ahead of worker 0's: zero, unless some message ends before
-// it was sent. Then the shortest message in each direction of a pair is taken as equally long.
+// By how much the clock of each worker is ahead of worker 0's: zero, unless some message ends
+// before it was sent. Then the shortest message in each direction of a pair is taken as equally
+// long.
 std::vector<Duration> clocks_of(const std::vector<Event>& events) {
   using Message = std::tuple<int64_t, Value, WorkerId, WorkerId>;  // step, what, from, to
   std::map<Message, Duration> sent;

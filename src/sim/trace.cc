@@ -88,7 +88,8 @@ class Writer {
 
   // Names a process or a thread.
   void name(const char* what, int32_t process, int32_t thread, const std::string& text) {
-    row('M', process, thread, cat("\"name\": \"", what, "\", \"args\": {\"name\": \"", text, "\"}"));
+    row('M', process, thread,
+        cat("\"name\": \"", what, "\", \"args\": {\"name\": \"", text, "\"}"));
   }
 
  private:
@@ -177,8 +178,8 @@ std::vector<Journey> journeys_of(const std::vector<Span>& spans, const std::vect
     if (sent == sends.end() || !seen.insert(message).second) continue;
     const auto made = makers.find(Held{span.op.peer, value});
     arrived[Held{span.worker, value}] = journeys.size();
-    journeys.push_back({made == makers.end() ? -1 : made->second, sent->second,
-                        static_cast<int32_t>(i), -1});
+    journeys.push_back(
+        {made == makers.end() ? -1 : made->second, sent->second, static_cast<int32_t>(i), -1});
   }
   for (size_t i = 0; i < spans.size(); ++i) {
     if (!computes(spans[i]) || !slices[i].has_length()) continue;
@@ -284,10 +285,10 @@ class StepTrace {
                                slice.finish, arguments_of(span.op)));
       for (; next < points.size() && at(points[next].span) == i; ++next) {
         const Point& point = points[next];
-        writer_.row(point.phase, span.worker.value, slice.thread,
-                    cat("\"name\": \"message\", \"cat\": \"message\", \"id\": ", point.arrow,
-                        point.phase == 'f' ? ", \"bp\": \"e\"" : "",
-                        ", \"ts\": ", microseconds(point.at)));
+        writer_.row(
+            point.phase, span.worker.value, slice.thread,
+            cat("\"name\": \"message\", \"cat\": \"message\", \"id\": ", point.arrow,
+                point.phase == 'f' ? ", \"bp\": \"e\"" : "", ", \"ts\": ", microseconds(point.at)));
       }
     }
   }
@@ -308,8 +309,7 @@ class StepTrace {
       const WorkerId worker = spans_[i].worker;
       Duration& before = until[worker];
       const auto input = last_input.find(static_cast<int32_t>(i));
-      const bool waited =
-          input != last_input.end() && slices_[at(input->second)].finish > before;
+      const bool waited = input != last_input.end() && slices_[at(input->second)].finish > before;
       if (slices_[i].start > before) {
         const std::string name =
             waited ? cat("wait ", short_name(spans_[at(input->second)].op)) : std::string("idle");
@@ -347,8 +347,7 @@ class StepTrace {
     for (size_t i = 0; i < spans_.size(); ++i) {
       const OpKind kind = spans_[i].op.kind;
       if (kind != OpKind::Forward && kind != OpKind::BackwardInput) continue;
-      changes.push_back(
-          {spans_[i].worker, slices_[i].finish, kind == OpKind::Forward ? 1 : -1});
+      changes.push_back({spans_[i].worker, slices_[i].finish, kind == OpKind::Forward ? 1 : -1});
     }
     std::sort(changes.begin(), changes.end());
     std::map<WorkerId, int32_t> kept;
@@ -364,11 +363,11 @@ class StepTrace {
     writer_.name("process_name", run, 0, "run");
     writer_.name("thread_name", run, 0, "events");
     for (const TraceMark& mark : details.marks) {
-      writer_.row('i', run, 0,
-                  cat("\"name\": ", quoted(mark.kind), ", \"cat\": \"event\", \"s\": \"p\", \"ts\": ",
-                      microseconds(std::max(mark.at, Duration{})), ", \"args\": {\"reason\": ",
-                      quoted(mark.sentence), ", \"epoch\": ", mark.epoch, ", \"step\": ", mark.step,
-                      "}"));
+      writer_.row(
+          'i', run, 0,
+          cat("\"name\": ", quoted(mark.kind), ", \"cat\": \"event\", \"s\": \"p\", \"ts\": ",
+              microseconds(std::max(mark.at, Duration{})), ", \"args\": {\"reason\": ",
+              quoted(mark.sentence), ", \"epoch\": ", mark.epoch, ", \"step\": ", mark.step, "}"));
     }
     Duration end{};
     for (const Span& span : spans_) end = std::max(end, span.finish);
@@ -397,9 +396,9 @@ class StepTrace {
       sort(worker, first + 1, kWaiting);
       const std::string pipeline = pipeline_of(worker);
       if (pipeline.empty()) continue;
-      writer_.row('M', worker.value, 0,
-                  cat("\"name\": \"process_labels\", \"args\": {\"labels\": \"pipeline ", pipeline,
-                      "\"}"));
+      writer_.row(
+          'M', worker.value, 0,
+          cat("\"name\": \"process_labels\", \"args\": {\"labels\": \"pipeline ", pipeline, "\"}"));
     }
   }
 

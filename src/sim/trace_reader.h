@@ -12,9 +12,9 @@
 namespace tenuto {
 
 // The spans of a trace that write_trace has written, by worker, then start. An op is known by its
-// worker and its name; other rows of the file are ignored, among them those with a category ("cat"):
-// promised ops, and times in which no op ran. Ops of the held-out pass are left out, and so are
-// weight gradients that are part of a whole backward.
+// worker and its name; other rows of the file are ignored, among them those with a category
+// ("cat"): promised ops, and times in which no op ran. Ops of the held-out pass are left out, and
+// so are weight gradients that are part of a whole backward.
 //
 // Requires: plan is the one that was run
 // Errors:   Invalid/Call   not JSON, or a time or a name is missing (`path` is named)

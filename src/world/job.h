@@ -158,12 +158,12 @@ struct Job {
   // Checkpoints are copied between two steps and written while steps go on; not those of server
   // shards, and not the last one of a run.
   bool checkpoint_asynchronous = false;
-  int32_t keep = 3;                  // checkpoints kept
-  int64_t validate_every = 50;       // steps; 0 = only at the end
-  int32_t validate_micros = 8;       // micro-batches of one validation, over all pipelines
-  // Steps written as Chrome traces: these; the first and the last ones of the job; and so many after
-  // each detection, decision or death. The oldest traces go when all together are larger than the
-  // megabytes.
+  int32_t keep = 3;             // checkpoints kept
+  int64_t validate_every = 50;  // steps; 0 = only at the end
+  int32_t validate_micros = 8;  // micro-batches of one validation, over all pipelines
+  // Steps written as Chrome traces: these; the first and the last ones of the job; and so many
+  // after each detection, decision or death. The oldest traces go when all together are larger than
+  // the megabytes.
   std::vector<int64_t> trace_steps;
   int64_t trace_first = 0, trace_last = 0, trace_after = 0;
   int32_t trace_megabytes = 1000;

@@ -78,6 +78,8 @@ TEST(Conversation, ReportsAndInstructionsArrive) {
   fault.at_step = 9;
   fault.until_step = 11;
   instruction.faults = {fault};
+  instruction.trace_from = 9;
+  instruction.trace_until = 12;
   coordinator.server->tell(instruction, plan_text("gpipe"));
   ASSERT_TRUE(singer.until([&] { return singer.client->told()->instruction.sequence == 3; }));
   EXPECT_EQ(singer.client->told()->instruction, instruction);

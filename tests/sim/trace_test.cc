@@ -44,8 +44,7 @@ TEST(Trace, GoldenOfPromisedAndMeasured) {
   details.marks = {decision()};
   details.loss = 2.5;
   details.has_loss = true;
-  const auto measured =
-      spans_with(plan, 2, uniform_cluster(2, {from_milliseconds(3), 1e6}), false);
+  const auto measured = spans_with(plan, 2, uniform_cluster(2, {from_milliseconds(3), 1e6}), false);
   expect_golden("sim/golden/promised-2x1x1.trace", text_of(measured, plan, details));
 }
 
@@ -131,7 +130,7 @@ TEST(Trace, ArrowsGoToTheOpThatWaited) {
     std::set<std::string> ends;
     for (const auto& event : nlohmann::json::parse(text)["traceEvents"]) {
       const std::string phase = event["ph"];
-      if (phase == "X") slice = event["name"];
+      if (phase == "X") slice = event["name"].get<std::string>();
       ++points[phase];
       if (phase == "f") ends.insert(slice);
     }
