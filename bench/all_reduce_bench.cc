@@ -128,7 +128,7 @@ void print_speed() {
 // too short to measure.
 void print_choices() {
   constexpr int32_t kCount = 1024, kCalls = 2000;
-  Chooser chooser(kCount, {std::chrono::microseconds(10), 12.5e9});
+  AlgorithmChooser chooser(kCount, {std::chrono::microseconds(10), 12.5e9});
   Random random(1);
   std::vector<uint32_t> waited(kCount);
   double choosing = 0, noting = 0;
