@@ -395,6 +395,16 @@ from ._model import (
 )
 
 
+def _pair_of(made: Any, source: str) -> tuple[Tensors, Tensors]:
+    """Return a micro-batch as (inputs, targets), each a tuple of tensors."""
+    if not isinstance(made, (tuple, list)) or len(made) != 2:
+        raise TypeError(
+            f"{source} gives {type(made).__name__}: expected (inputs, targets), each a tensor or a "
+            "tuple of tensors"
+        )
+    return as_tensors(made[0], source), as_tensors(made[1], source)
+
+
 def _function_of(
     data: Any, what: str, rows: int, micros: int
 ) -> Optional[Callable[[int, int, int], Any]]:

@@ -219,8 +219,8 @@ class PlanRefusals(Case):
         (self.folder / "in" / "full").mkdir()
         for flags, code, sentence in OUTPUTS:
             self.refused(code, "tenuto plan: " + sentence, "plan", *READ, *flags)
-        self.refused(1, "tenuto profile: cannot write in/two.chain: Not a directory", "profile",
-                     self.job, "--out", "in/two.chain")
+        self.refused(1, "tenuto profile: cannot make the folder in/two.chain: Not a directory",
+                     "profile", self.job, "--out", "in/two.chain")
 
     def test_flags(self):
         sentence = ("tenuto: --seconds: expected a number from {} to 1e+06, found '{}'; tenuto {} "

@@ -146,7 +146,7 @@ class Refusals(Profile):
                        network__connect_seconds=2.0)
         self.refused(self.profile("--links-only"), 1, "none7")
         # The layers are measured, but their file would not belong to one of links.
-        self.refused(self.profile("--seconds=1"), 1, "none7")
+        self.refused(self.profile(), 1, "none7")
         self.assertFalse(self.out.exists())
 
 
