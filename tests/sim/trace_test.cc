@@ -128,7 +128,8 @@ TEST(Trace, ArrowsGoToTheOpThatWaited) {
     std::map<std::string, size_t> points;
     std::string slice;  // of the row before
     std::set<std::string> ends;
-    for (const auto& event : nlohmann::json::parse(text)["traceEvents"]) {
+    const auto tree = nlohmann::json::parse(text);
+    for (const auto& event : tree["traceEvents"]) {
       const std::string phase = event["ph"];
       if (phase == "X") slice = event["name"].get<std::string>();
       ++points[phase];
