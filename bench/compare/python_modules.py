@@ -21,9 +21,9 @@ import time
 from common import (LIMIT, LineProcess, Lost, ask_all, free_port, median, parser_of,
                     pin_workers, ratios, read_flags, run_main, settings_of, show, stop, versions,
                     whole_lines)
-from data_parallel import RATE, SEQUENCE, VOCABULARY, make_gpt
+from data_parallel import RATE, SEQUENCE, VOCABULARY, WIDTH, make_gpt
 from paced_runs import processor_seconds
-from torch_schedules import join, make_schedule
+from torch_schedules import join, make_schedule, make_stage
 
 ROWS, SEED = 2, 1
 WARM_UP = 3  # steps that are not counted
@@ -71,7 +71,6 @@ def torch_member(own, port, case):
     import torch
     import torch.distributed as distributed
     from torch import nn
-    from torch.distributed.pipelining import PipelineStage
     pipelines, stages, micros, order = case
     join(own, pipelines * stages, port)
     pipeline, stage = divmod(own, stages)
@@ -85,8 +84,12 @@ def torch_member(own, port, case):
     module = nn.Sequential(*layers[stage * count:(stage + 1) * count])
     if pipelines > 1:
         module = nn.parallel.DistributedDataParallel(module, process_group=holders[stage])
-    schedule = make_schedule(order, [PipelineStage(module, stage, stages, torch.device("cpu"),
-                                                   group=lines[pipeline])], micros, loss_of)
+    tokens = tokens_of(0, 0)[0]
+    hidden = [torch.zeros(ROWS, SEQUENCE, WIDTH) for _ in range(2)]
+    shapes = (tokens if stage == 0 else hidden[0],
+              torch.zeros(ROWS, SEQUENCE, VOCABULARY) if stage == stages - 1 else hidden[1])
+    schedule = make_schedule(order, [make_stage(module, stage, stages, shapes,
+                                                group=lines[pipeline])], micros, loss_of)
     optimizer = torch.optim.AdamW(module.parameters(), lr=RATE, betas=(0.9, 0.95),
                                   weight_decay=0.1)
     print("ready", flush=True)

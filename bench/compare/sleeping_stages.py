@@ -22,20 +22,16 @@ warnings.filterwarnings("ignore", message="Failed to initialize NumPy")
 
 import torch  # noqa: E402: the warning comes with the import
 from torch import nn  # noqa: E402
-from torch.distributed.pipelining import PipelineStage  # noqa: E402
 
 from common import sharpen_timer  # noqa: E402
-from torch_schedules import (SCHEDULES, chunks_of, join, make_schedule,  # noqa: E402
+from torch_schedules import (SCHEDULES, chunks_of, join, make_schedule, make_stage,  # noqa: E402
                              stages_of, worker_of)
 
 
 def receive(values, delay):
-    """Waits until a message has been under way for `delay` seconds. PyTorch also runs a stage with
-    numbers that mean nothing, to find its shapes, so a wait is never longer than the delay."""
+    """Waits until a message has been under way for `delay` seconds."""
     if delay > 0:
-        rest = values[0, 0].item() + delay - time.monotonic()
-        if 0 < rest <= delay:
-            time.sleep(rest)
+        time.sleep(max(0.0, values[0, 0].item() + delay - time.monotonic()))
 
 
 def message(values):
@@ -76,7 +72,7 @@ class Stage(nn.Module):
         time.sleep(self.op)
 
 
-def make_stage(number, own, workers, request):
+def sleeping_stage(number, own, workers, request):
     name = request["schedule"]
     count = chunks_of(name) * workers
 
@@ -88,15 +84,15 @@ def make_stage(number, own, workers, request):
 
     op = request["op_ms"] / 1e3 / chunks_of(name) / request["speeds"][own]
     module = Stage(op, delay_to(number - 1), delay_to(number + 1))
-    return PipelineStage(module, number, count, torch.device("cpu"),
-                         dw_builder=lambda: module.weight_gradient)
+    shapes = [torch.zeros(1, request["elements"], dtype=torch.float64) for _ in range(2)]
+    return make_stage(module, number, count, shapes, dw_builder=lambda: module.weight_gradient)
 
 
 def run(own, workers, request):
     name, micros = request["schedule"], request["micros"]
     numbers = stages_of(name, own, workers)
     last = chunks_of(name) * workers - 1
-    schedule = make_schedule(name, [make_stage(number, own, workers, request)
+    schedule = make_schedule(name, [sleeping_stage(number, own, workers, request)
                                     for number in numbers], micros,
                              lambda output, _: output.sum())
     inputs = [torch.zeros(micros, request["elements"], dtype=torch.float64)] if 0 in numbers else []

@@ -44,6 +44,17 @@ def join(own, processes, port):
     distributed.init_process_group("gloo", store=store, rank=own, world_size=processes)
 
 
+def make_stage(module, number, count, shapes, **more):
+    """The PipelineStage of a module. `shapes` are tensors with the shapes of a micro-batch before
+    and behind it: PyTorch would else find them out, for which it needs NumPy."""
+    import torch
+    from torch.distributed.pipelining import PipelineStage
+    before, behind = shapes
+    before = before.requires_grad_(number > 0)
+    return PipelineStage(module, number, count, torch.device("cpu"), input_args=before,
+                         output_args=behind.requires_grad_(True), **more)
+
+
 def make_schedule(name, stages, micros, loss):
     """PyTorch's schedule of this name for the PipelineStages of this worker."""
     from torch.distributed.pipelining import schedules
