@@ -167,7 +167,10 @@ class Trace:
     """
 
     def __init__(
-        self, layers: Sequence[nn.Module], inputs: tuple[torch.Tensor, ...], precision: str
+        self,
+        layers: Sequence[nn.Module],
+        inputs: tuple[torch.Tensor, ...],
+        precision: str = "fp32",
     ) -> None:
         self.cuts = [self._without_memory(inputs)]
         self.outputs = inputs

@@ -382,17 +382,26 @@ class _Batches:
         return batch
 
 
-from ._checkpoint import load_checkpoint
-from ._model import (
-    ModelSource,
-    Trace,
-    as_tensors,
-    build,
-    cards_of,
-    computing,
-    ties_weights,
-    title_of,
-)
+def _all_batches(
+    data: Any, job: Mapping[str, Any], micros: Optional[int]
+) -> Iterator[tuple[Tensors, Tensors]]:
+    """Yield the rows of a data set once, or the first `micros` micro-batches of a function."""
+    rows = job["micro_rows"]
+    if hasattr(data, "__getitem__") and hasattr(data, "__len__"):
+        starts = range(0, len(data), rows)
+        made = (
+            default_collate([data[row] for row in range(start, min(start + rows, len(data)))])
+            for start in starts
+        )
+    elif callable(data) and micros is not None:
+        made = (data(job["seed"], 0, micro) for micro in range(micros))
+    else:
+        raise TypeError(
+            "evaluate() needs a data set with len() and items (input, target), or a function of "
+            "(seed, iteration, micro) and micros="
+        )
+    for batch in made:
+        yield _pair_of(batch, "the data set")
 
 
 def _pair_of(made: Any, source: str) -> tuple[Tensors, Tensors]:

@@ -116,27 +116,30 @@ class Model(Launch):
         self.check_gpt(device__precision="bf16", parallel__order="zb-h1")
 
     def test_a_troubled_gpt_is_that_in_cpp(self):
-        """A worker of the GPT in Python dies and returns, then a link is slow for good."""
+        """A link of the GPT in Python becomes slow for good; then a worker dies, and returns."""
         settings = {"job__checkpoint_every": 0, "optimizer__schedule": "constant",
                     "resilience__numerics": "reproducible", "parallel__micros": 6}
         self.write_gpt_job(job__steps=1000000, **settings)
         with self.job.open("a") as job:
-            job.write('[[fault]]\nkind = "kill"\nworker = "1.0"\nat_step = 3\nat_op = 2\n'
-                      '[[fault]]\nkind = "start"\nworker = "1.0"\nat_step = 6\n')
+            job.write('[[fault]]\nkind = "slow-link"\nlink = 0\nlatency_ms = 60\nat_step = 20\n')
         run = self.begin(SCRIPT, "gpt", self.job)
+
+        def inject(wish):
+            asked = subprocess.run([TENUTO, "inject", run.folder, wish], capture_output=True,
+                                   text=True, timeout=LIMIT)
+            self.assertEqual(asked.returncode, 0, asked.stderr)
 
         def told(words):
             return any(words in event["reason"] for event in run.events())
 
         run.wait_for_steps(1)
-        run.wait_until(lambda: told("has the state of version"), "worker 2 has the state")
-        # Some iterations with all workers, to learn how long healthy messages take.
-        run.wait_for_steps(len(run.metrics()) + 20)
-        asked = subprocess.run([TENUTO, "inject", run.folder, "link=0-1:60ms"],
-                               capture_output=True, text=True, timeout=LIMIT)
-        self.assertEqual(asked.returncode, 0, asked.stderr)
         run.wait_until(lambda: run.plans_in_force()[0], "another order of ops is in force")
-        run.wait_for_steps(run.plans_in_force()[0][0] + 3)
+        inject("kill=1.0")
+        run.wait_until(lambda: told("without worker 2"), "worker 2 is lost")
+        run.wait_for_steps(len(run.metrics()) + 2)
+        inject("start=1.0")
+        run.wait_until(lambda: told("has the state of version"), "worker 2 has the state")
+        run.wait_for_steps(len(run.metrics()) + 3)
         run.process.terminate()
         self.assertEqual(run.finish(), 143, f"{run.errors}{self.logs(run)}")
         losses = self.losses(run)
