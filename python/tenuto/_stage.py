@@ -31,8 +31,8 @@ class Stage:
         end: int,
         cuts: Sequence[Tensors],
         loss: Callable[..., torch.Tensor],
-        precision: str,
-        varies: bool,
+        precision: str = "fp32",
+        varies: bool = False,
     ) -> None:
         self.first = first
         self.count = end - first
