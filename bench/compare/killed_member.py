@@ -51,7 +51,12 @@ class Log:
 def under_torchrun(folder, step_ms, parameter_bytes, checkpoint_every):
     member, saved = int(os.environ["RANK"]), folder / "checkpoint"
     log = Log(folder, member)
-    distributed.init_process_group("gloo", timeout=LIMIT)
+    # A file of its own for each restart: in the agent's store, restarted members may find the
+    # addresses of those that were ended, and wait for them.
+    restarts = os.environ["TORCHELASTIC_RESTART_COUNT"]
+    distributed.init_process_group("gloo", init_method=f"file://{folder}/store-{restarts}",
+                                   rank=member, world_size=int(os.environ["WORLD_SIZE"]),
+                                   timeout=LIMIT)
     model = nn.parallel.DistributedDataParallel(Model(parameter_bytes))
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     step = 0

@@ -39,8 +39,6 @@ REMEDIES = {
 CLAIMS = (
     "Published, on other machines: Adaptra (7B, 1 x 4, a link of 30 ms): zero-bubble 703 ms, "
     "adapted 398 ms, 0.57x; at most 3.71x faster than 1F1B with one slow link.",
-    "Published: zero-bubble schedules have the step of 1F1B less a part of its idle time; "
-    "tenuto schedule list has each formula.",
 )
 
 
