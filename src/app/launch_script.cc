@@ -51,16 +51,23 @@ std::string python_of(const LaunchOptions& options) {
   return "python3";
 }
 
-// Lets scripts find the package of the build tree that this program is in; an installed package is
-// found without that.
+// Lets scripts find the package of the build tree, or of the installed tree, that this program is
+// in. That of a wheel is found without that.
 void show_package() {
   std::error_code failure;
   const fs::path self = fs::read_symlink("/proc/self/exe", failure);
-  const fs::path package = self.parent_path().parent_path().parent_path() / "python";
-  if (failure || !fs::exists(package / "tenuto" / "__init__.py", failure)) return;
-  const std::string before = variable("PYTHONPATH");
-  const std::string path = package.string() + (before.empty() ? "" : ":" + before);
-  setenv("PYTHONPATH", path.c_str(), 1);
+  if (failure) return;
+  const fs::path above = self.parent_path().parent_path();
+  const fs::path installed = above / "lib" / "tenuto" / "python";
+  const fs::path built = above.parent_path() / "python";
+  for (const fs::path& package : {installed, built}) {
+    // Written by the build, so the source of the package does not have it.
+    if (!fs::exists(package / "tenuto" / "_built.py", failure)) continue;
+    const std::string before = variable("PYTHONPATH");
+    const std::string path = package.string() + (before.empty() ? "" : ":" + before);
+    setenv("PYTHONPATH", path.c_str(), 1);
+    return;
+  }
 }
 
 // A file that is removed at the end.
