@@ -101,6 +101,21 @@ class VirtualCluster(Case):
         self.assertEqual(names(), [])
         self.assertEqual(sleeper.wait(timeout=LIMIT), -9)
 
+    def test_a_pulled_cable(self):
+        cluster("up", 2, 100)
+        self.addCleanup(cluster, "down")
+
+        def flags():
+            shown = subprocess.run(["ip", "-n", "vchub", "link", "show", "p1"], text=True,
+                                   capture_output=True, check=True, timeout=LIMIT)
+            return re.search(r"<(.*?)>", shown.stdout)[1].split(",")
+
+        self.assertIn("UP", flags())
+        cluster("cut", 1)
+        self.assertNotIn("UP", flags())
+        cluster("heal", 1)
+        self.assertIn("UP", flags())
+
     def test_refusals(self):
         self.assertIn("'none' is no number", cluster("up", 2, "none", expected=1))
         # A network of four numbers makes addresses of five: `up` fails half way, and must remove
