@@ -3,6 +3,7 @@ import http.server
 import json
 import os
 import re
+import resource
 import socket
 import stat
 import subprocess
@@ -157,6 +158,34 @@ class LivePage(Live):
                 return False  # refused: the server has not noticed yet that the others are gone
 
         run.wait_until(answers, "the page answers again")
+        self.finish_by_term(run)
+
+    @another_case
+    def test_a_thousand_scrapes_and_a_thousand_clients(self):
+        run = self.begin()
+        port = int(self.address(run)[0].rsplit(":", 1)[1].strip("/"))
+        # As fast as they can, far above the limit of a second: each has an answer.
+        answers = {}
+        for _ in range(1000):
+            status, _ = self.ask(run, "metrics")
+            answers[status] = answers.get(status, 0) + 1
+        self.assertLessEqual(set(answers), {200, 503}, answers)
+        self.assertGreater(answers.get(200, 0), 0, answers)
+        # A thousand that connect and say nothing. Who comes above the limit is refused.
+        clients = []
+        _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+        for _ in range(1000):
+            try:
+                clients.append(socket.create_connection(("127.0.0.1", port), timeout=LIMIT))
+            except OSError:
+                continue  # refused
+            self.addCleanup(clients[-1].close)
+        self.assertGreater(len(clients), 64)
+        run.wait_for_steps(len(run.metrics()) + 20)
+        for client in clients:
+            client.close()
+        self.assertNotIn("death", [event["event"] for event in run.events()])
         self.finish_by_term(run)
 
     @another_case
