@@ -35,6 +35,16 @@ ELSEWHERE = {
     "./run python -m pip wheel . --no-deps": ("tests/app/wheel_test.py", '"wheel"'),
     "./run launch -n 4 examples/bring_your_model.py":
         ("tests/app/package_test.py", 'EXAMPLES / "bring_your_model.py"'),
+    "./run launch -n 4 examples/huggingface.py --model gpt2":
+        ("tests/app/huggingface_test.py", 'EXAMPLES / "huggingface.py"'),
+    "./run python examples/huggingface.py --model gpt2 --export runs/huggingface gpt2-trained":
+        ("tests/app/huggingface_test.py", '"--export", run.folder'),
+    "./run python bench/compare/pipelines.py": ("tests/app/compare_test.py", '"pipelines.py"'),
+    "./run python bench/compare/after_a_kill.py":
+        ("tests/app/compare_test.py", '"after_a_kill.py"'),
+    "./run python bench/compare/late_rank.py": ("tests/app/compare_test.py", '"late_rank.py"'),
+    "./run python bench/compare/python_modules.py":
+        ("tests/app/compare_test.py", '"python_modules.py"'),
     "./run plan --model model.json --cluster cluster.json --rows 128 --plan plan.json":
         ("tests/app/plan_command_test.cc", "--rows"),
     "tools/virtual_cluster alone bash": ("tests/app/namespaces_test.py", '"alone"'),

@@ -1,0 +1,44 @@
+"""The scripts of bench/compare, with their small cases: each prints its table."""
+import json
+import os
+import pathlib
+import subprocess
+import unittest
+
+from harness import TENUTO, another_case, long_case
+
+COMPARE = pathlib.Path(__file__).resolve().parents[2] / "bench" / "compare"
+PYTHON = os.environ["TENUTO_TORCH_PYTHON"]
+
+
+class Compare(unittest.TestCase):
+    def check(self, script):
+        done = subprocess.run([PYTHON, COMPARE / script, "--quick", "--json", "--tenuto", TENUTO],
+                              capture_output=True, text=True, timeout=1500)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        rows = json.loads(done.stdout)["rows"]
+        self.assertTrue(rows)
+
+    @another_case
+    @long_case
+    def test_pipelines(self):
+        self.check("pipelines.py")
+
+    @another_case
+    @long_case
+    def test_after_a_kill(self):
+        self.check("after_a_kill.py")
+
+    @another_case
+    @long_case
+    def test_late_rank(self):
+        self.check("late_rank.py")
+
+    @another_case
+    @long_case
+    def test_python_modules(self):
+        self.check("python_modules.py")
+
+
+if __name__ == "__main__":
+    unittest.main()
