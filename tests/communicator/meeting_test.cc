@@ -1,32 +1,24 @@
 // Joining: members find each other, and a member that does not fit in is told why.
-#include <arpa/inet.h>
 #include <gtest/gtest.h>
-#include <netinet/in.h>
-#include <sys/socket.h>
-#include <unistd.h>
 
 #include <atomic>
+#include <memory>
 #include <thread>
+#include <vector>
 
 #include "base/text.h"
 #include "communicator/join.h"
+#include "held_port.h"
 
 namespace tenuto {
 namespace {
 
-// An address at which nobody listens.
+// An address at which nobody listens. It is held until the program ends, because members may listen
+// there after the test's own lines.
 std::string free_address() {
-  const int probe = ::socket(AF_INET, SOCK_STREAM, 0);
-  sockaddr_in address{};
-  address.sin_family = AF_INET;
-  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-  socklen_t length = sizeof(address);
-  auto* generic = reinterpret_cast<sockaddr*>(&address);
-  const bool bound =
-      ::bind(probe, generic, length) == 0 && ::getsockname(probe, generic, &length) == 0;
-  ::close(probe);
-  CHECK(bound, "no free port");
-  return cat("127.0.0.1:", ntohs(address.sin_port));
+  static std::vector<std::unique_ptr<HeldPort>> held;
+  held.push_back(std::make_unique<HeldPort>());
+  return held.back()->address();
 }
 
 JoinSettings place_of(const std::string& meeting, int32_t place, int32_t count) {

@@ -2,9 +2,7 @@
 
 #include <grpcpp/grpcpp.h>
 #include <gtest/gtest.h>
-#include <netinet/in.h>
 #include <sys/resource.h>
-#include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -18,6 +16,7 @@
 #include "control/etcd.grpc.pb.h"
 #include "control/etcd.h"
 #include "control/journal.h"
+#include "held_port.h"
 
 namespace tenuto {
 namespace {
@@ -241,22 +240,10 @@ TEST(Journal, AFullDiskIsReported) {
   EXPECT_EQ(open_journal(path).value()->read(), facts_of(3));
 }
 
-int free_port() {
-  const int socket = ::socket(AF_INET, SOCK_STREAM, 0);
-  sockaddr_in address{};
-  address.sin_family = AF_INET;
-  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-  socklen_t size = sizeof(address);
-  EXPECT_EQ(bind(socket, reinterpret_cast<sockaddr*>(&address), size), 0);
-  EXPECT_EQ(getsockname(socket, reinterpret_cast<sockaddr*>(&address), &size), 0);
-  close(socket);
-  return ntohs(address.sin_port);
-}
-
 // A real etcd server with one member.
 class EtcdServer {
  public:
-  EtcdServer() : client_(cat("127.0.0.1:", free_port())), peer_(cat("127.0.0.1:", free_port())) {}
+  EtcdServer() : client_(client_port_.address()), peer_(peer_port_.address()) {}
   ~EtcdServer() { stop(); }
 
   void start() {
@@ -302,6 +289,7 @@ class EtcdServer {
 
  private:
   const Folder folder_;
+  const HeldPort client_port_, peer_port_;
   const std::string client_, peer_;
   pid_t process_ = -1;
 };

@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "any_wire.h"
+#include "held_port.h"
 #include "transport/address.h"
 
 extern char** environ;
@@ -227,16 +228,12 @@ TEST_P(RealWire, AnAbsentListenerIsNamed) {
 }
 
 TEST_P(RealWire, ConnectWaitsForTheListener) {
+  const HeldPort port;
   WireOptions settings;
-  {
-    Party first(make_wire(GetParam(), settings), hello_of(1));
-    const std::string text = first.wire->address().text;
-    settings.listen_port = static_cast<uint16_t>(std::stoi(text.substr(text.rfind(':') + 1)));
-  }
+  settings.listen_port = port.number();
   Party guest(make_wire(GetParam()), hello_of(0));
   const Ticket ticket = guest.fresh();
-  const Address address{"127.0.0.1:" + std::to_string(settings.listen_port)};
-  ASSERT_TRUE(guest.wire->connect(WorkerId{1}, address, ticket).ok());
+  ASSERT_TRUE(guest.wire->connect(WorkerId{1}, Address{port.address()}, ticket).ok());
   std::this_thread::sleep_for(std::chrono::milliseconds(30));
   Party late(make_wire(GetParam(), settings), hello_of(1));
   const Done done = guest.end_of(ticket);
