@@ -1,16 +1,19 @@
 #!/usr/bin/env bash
 # Makes docs/pictures/page-light.png and page-dark.png from a live run with a slow link.
 #
-#   tools/page_pictures.sh [JOB] [TRAIN OPTIONS]     JOB: default examples/quickstart.toml
+#   tools/page_pictures.sh [JOB] [TRAIN OPTIONS]     JOB: default examples/paced.toml
 #
 # The job needs links (two stages or more) and enough steps for half a minute.
 set -euo pipefail
 cd "$(dirname "$(readlink -f "$0")")/.."
-job=${1:-examples/quickstart.toml}
+root=$PWD
+job=$(readlink -f "${1:-examples/paced.toml}")
 shift || true
 command -v chromium >/dev/null || { echo "page_pictures: install chromium first" >&2; exit 1; }
 folder=$(mktemp -d)
-./run train "$job" --job.directory="$folder/runs" --job.steps=5000 "$@" >"$folder/log" 2>&1 &
+# Runs are written below the folder where they are begun.
+cd "$folder"
+"$root/run" train "$job" --job.steps=5000 --job.checkpoint_every=0 "$@" >"$folder/log" 2>&1 &
 run=$!
 end() {
   kill -TERM "$run" 2>/dev/null || true
@@ -31,6 +34,6 @@ for scheme in dark light; do
   chromium --headless=new --no-sandbox --disable-gpu --disable-dev-shm-usage --hide-scrollbars \
     --user-data-dir="$folder/$scheme" --blink-settings=preferredColorScheme=$number \
     --virtual-time-budget=4000 --window-size=1100,1900 \
-    --screenshot="$PWD/docs/pictures/page-$scheme.png" "$url" 2>/dev/null
+    --screenshot="$root/docs/pictures/page-$scheme.png" "$url" 2>/dev/null
 done
-ls -l docs/pictures/page-*.png
+ls -l "$root"/docs/pictures/page-*.png
