@@ -5,7 +5,7 @@ import pathlib
 import subprocess
 import unittest
 
-from harness import LIMIT
+from harness import LIMIT, another_case, long_case
 from package_test import EXAMPLES, PACKAGE, PYTHON, Launch
 
 CHECK = pathlib.Path(__file__).resolve().parent / "huggingface_check.py"
@@ -72,6 +72,16 @@ class HuggingFace(Launch):
 
     def test_gpt2_with_its_tied_weight(self):
         self.trains("gpt2", ("transformer.wte.weight", "transformer.h.3.attn.c_attn.weight"))
+
+    @another_case
+    @long_case
+    def test_gpt2_lives_through_trouble(self):
+        self.check_trouble(EXAMPLES / "huggingface.py", "--model", "gpt2")
+
+    @another_case
+    @long_case
+    def test_llama_lives_through_trouble(self):
+        self.check_trouble(EXAMPLES / "huggingface.py", "--model", "llama")
 
     def test_llama(self):
         run = self.trains("llama", ("model.layers.0.self_attn.q_proj.weight", "lm_head.weight"))

@@ -5,7 +5,7 @@ import pathlib
 import subprocess
 import unittest
 
-from harness import LIMIT, TENUTO, Case, Run
+from harness import LIMIT, TENUTO, Case, Run, another_case, long_case
 
 HERE = pathlib.Path(__file__).resolve().parent
 EXAMPLES = HERE.parent.parent / "examples"
@@ -29,7 +29,7 @@ class Launch(Case):
             [TENUTO, "launch", "--python", PYTHON, *flags,
              f"--job.directory={self.folder / 'runs'}", f"--job.name={name}",
              # Each worker imports torch first, which takes long where all tests do so at once.
-             f"--network.connect_seconds={LIMIT / 2}",
+             f"--network.connect_seconds={LIMIT - 10}",
              *map(str, words)],
             text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE, stdin=subprocess.DEVNULL)
         run = Run(process, self.folder / "runs" / name)
@@ -46,6 +46,45 @@ class Launch(Case):
 
     def launch_model(self, model, *words, **more):
         return self.launch(SCRIPT, model, self.job, *words, **more)
+
+    def inject(self, run, wish):
+        asked = subprocess.run([TENUTO, "inject", run.folder, wish], capture_output=True, text=True,
+                               timeout=LIMIT)
+        self.assertEqual(asked.returncode, 0, asked.stderr)
+
+    def wait_for_event(self, run, words):
+        run.wait_until(lambda: any(words in event["reason"] for event in run.events()), words)
+
+    def kill_and_start(self, run):
+        """Kills worker 2 of 2 x 2, lets the others go on, and has it come back."""
+        self.inject(run, "kill=1.0")
+        self.wait_for_event(run, "without worker 2")
+        run.wait_for_steps(len(run.metrics()) + 2)
+        self.inject(run, "start=1.0")
+        self.wait_for_event(run, "has the state of version")
+        run.wait_for_steps(len(run.metrics()) + 3)
+
+    def end(self, run):
+        run.process.terminate()
+        self.assertEqual(run.finish(), 143, f"{run.errors}{self.logs(run)}")
+
+    def check_trouble(self, *words):
+        """A worker of a script on 2 x 2 dies and returns; then the run is resumed on 4 x 1. The
+        losses are those of a run on 2 x 2 without trouble."""
+        flags = ("--resilience.numerics=reproducible", "--optimizer.schedule=constant",
+                 "--optimizer.warm_up_steps=0", "--job.checkpoint_every=0")
+        run = self.begin(*words, name="troubled", flags=(*flags, "--job.steps=1000000"))
+        run.wait_for_steps(3)
+        self.kill_and_start(run)
+        self.end(run)
+        steps = len(run.metrics()) + 2
+        flags = (*flags, f"--job.steps={steps}")
+        resumed = self.launch(*words, name="troubled",
+                              flags=("--resume", *flags, "--parallel.stages=4",
+                                     "--parallel.pipelines=1", "--parallel.micros=4"))
+        losses = self.losses(resumed)
+        self.assertEqual(sorted(losses), list(range(steps)))
+        self.assertEqual(self.losses(self.launch(*words, name="whole", flags=flags)), losses)
 
 
 class Example(Launch):
@@ -77,6 +116,11 @@ class Example(Launch):
             own = [line["loss"] for line in lines if line["step"] == step]
             self.assertEqual(len(own), 2)
             self.assertAlmostEqual(sum(own) / 2, losses[step], delta=1e-12)
+
+    @another_case
+    @long_case
+    def test_it_lives_through_trouble(self):
+        self.check_trouble(EXAMPLES / "bring_your_model.py")
 
     def test_grids_have_the_same_bits(self):
         exact = ("--resilience.numerics=reproducible",)
@@ -124,24 +168,10 @@ class Model(Launch):
             job.write('[[fault]]\nkind = "slow-link"\nlink = 0\nlatency_ms = 60\nat_step = 20\n')
         run = self.begin(SCRIPT, "gpt", self.job)
 
-        def inject(wish):
-            asked = subprocess.run([TENUTO, "inject", run.folder, wish], capture_output=True,
-                                   text=True, timeout=LIMIT)
-            self.assertEqual(asked.returncode, 0, asked.stderr)
-
-        def told(words):
-            return any(words in event["reason"] for event in run.events())
-
         run.wait_for_steps(1)
         run.wait_until(lambda: run.plans_in_force()[0], "another order of ops is in force")
-        inject("kill=1.0")
-        run.wait_until(lambda: told("without worker 2"), "worker 2 is lost")
-        run.wait_for_steps(len(run.metrics()) + 2)
-        inject("start=1.0")
-        run.wait_until(lambda: told("has the state of version"), "worker 2 has the state")
-        run.wait_for_steps(len(run.metrics()) + 3)
-        run.process.terminate()
-        self.assertEqual(run.finish(), 143, f"{run.errors}{self.logs(run)}")
+        self.kill_and_start(run)
+        self.end(run)
         losses = self.losses(run)
         self.write_gpt_job(job__steps=len(losses), **settings)
         self.assertEqual(self.losses(self.train(name="cpp")), losses)
@@ -155,15 +185,11 @@ class Model(Launch):
                       '[[fault]]\nkind = "start"\nworker = "0.1"\nat_step = 6\n')
         run = self.begin(SCRIPT, "linear", self.job)
 
-        def told(words):
-            return any(words in event["reason"] for event in run.events())
-
         run.wait_for_steps(1)
-        run.wait_until(lambda: told("has the state of version"), "worker 1 has the state")
+        self.wait_for_event(run, "has the state of version")
         run.wait_for_steps(len(run.metrics()) + 5)
-        self.assertTrue(told("worker 1 is started"))
-        run.process.terminate()
-        self.assertEqual(run.finish(), 143, f"{run.errors}{self.logs(run)}")
+        self.wait_for_event(run, "worker 1 is started")
+        self.end(run)
         losses = self.losses(run)
         self.write_module_job(job__steps=len(losses), **settings)
         self.assertEqual(self.losses(self.launch_model("linear", name="whole")), losses)
