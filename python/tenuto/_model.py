@@ -68,12 +68,16 @@ def title_of(layers: Sequence[nn.Module], index: int) -> str:
     return f"layer {index} ({type(layers[index]).__name__})"
 
 
-def _tensors_of(layer: nn.Module) -> Iterable[tuple[str, torch.Tensor, bool]]:
+def tensors_of(layer: nn.Module) -> Iterable[tuple[str, torch.Tensor, bool]]:
+    """Yield what checkpoints hold of a module: name, tensor, and whether it is a parameter.
+
+    These are the parameters, and the fp32 buffers that are part of its state.
+    """
     for name, parameter in layer.named_parameters():
         yield name, parameter, True
     for place, owner in layer.named_modules():
         for name, buffer in owner.named_buffers(recurse=False):
-            if name not in owner._non_persistent_buffers_set:
+            if name not in owner._non_persistent_buffers_set and buffer.dtype == torch.float32:
                 yield f"{place}.{name}" if place else name, buffer, False
 
 
@@ -109,14 +113,12 @@ def cards_of(layers: Sequence[nn.Module], first: int, end: int) -> list[Card]:
     users: dict[int, list[int]] = {}
     cards: dict[int, Card] = {}
     for index, layer in enumerate(layers):
-        for own_name, tensor, is_parameter in _tensors_of(layer):
+        for own_name, tensor, is_parameter in tensors_of(layer):
             name = _name_of(layer, index, own_name)
             names.setdefault(id(tensor), name)
             users.setdefault(id(tensor), []).append(index)
             if is_parameter:
                 _check_parameter(name, tensor)
-            elif tensor.dtype != torch.float32:
-                continue
             if first <= index < end:
                 trained = is_parameter and tensor.requires_grad
                 cards.setdefault(id(tensor), Card(names[id(tensor)], tensor, trained))

@@ -19,6 +19,7 @@ import torch.nn.functional as F
 from torch import nn
 
 from ._checkpoint import read_checkpoint
+from ._model import tensors_of
 
 __all__ = ["causal_loss", "from_config", "from_pretrained", "layers", "save_pretrained"]
 
@@ -305,7 +306,7 @@ def _copy(module: nn.Module) -> nn.Module:
 def _fill(model: nn.Module, values: Mapping[str, torch.Tensor], source: str) -> None:
     """Copy values into a model; raise ValueError unless they are those of all its parameters."""
     # A tied weight is one tensor with several names in the model, and has the first in the files.
-    own: dict[str, torch.Tensor] = {**dict(model.named_parameters()), **_buffers_of(model)}
+    own = {name: tensor for name, tensor, _ in tensors_of(model)}
     for name in [*own, *values]:
         found, wanted = values.get(name), own.get(name)
         if found is None or wanted is None or found.shape != wanted.shape:
@@ -317,16 +318,6 @@ def _fill(model: nn.Module, values: Mapping[str, torch.Tensor], source: str) -> 
     with torch.no_grad():
         for name, tensor in own.items():
             tensor.copy_(values[name])
-
-
-def _buffers_of(model: nn.Module) -> dict[str, torch.Tensor]:
-    """Return the buffers that checkpoints hold: those in fp32 that are part of the state."""
-    state = model.state_dict(keep_vars=True)
-    return {
-        name: buffer
-        for name, buffer in model.named_buffers()
-        if name in state and buffer.dtype == torch.float32
-    }
 
 
 def _shape_of(tensor: Optional[torch.Tensor]) -> str:

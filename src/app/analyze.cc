@@ -196,7 +196,7 @@ std::string column(double number) {
   return text;
 }
 
-// How long ops were promised to last and lasted, and by how much they ended later than promised.
+// Compares promised ops with measured ones: how long they last, and by how much they end later.
 std::string promised_table(const analysis::Recording& recording) {
   if (recording.promised.empty()) return "";
   std::string text = "\nas promised, mean in ms";

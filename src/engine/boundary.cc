@@ -80,10 +80,13 @@ Result<at::Tensor> Boundary::pack(const Tensors& tensors) const {
     std::string found, expected;
     for (const at::Tensor& one : tensors) found += text_of(one.scalar_type(), one.sizes()) + " ";
     for (const TensorSpec& spec : tensors_) expected += " " + text_of(spec.dtype, spec.shape);
-    return Error{Code::Invalid, Reach::Worker,
-                 cat("the module made ", found, "for a boundary of",
-                     shapes_ == Shapes::UpTo ? " at most" : "", expected,
-                     ": say the largest shapes, as fit(largest=...) of the package does")};
+    const bool limits = shapes_ == Shapes::UpTo;
+    return Error{
+        Code::Invalid, Reach::Worker,
+        cat("the module made ", found, "for a boundary of", limits ? " at most" : "", expected,
+            limits ? ""
+                   : ": make all micro-batches alike, or declare the largest shapes "
+                     "(in Python, fit(largest=...))")};
   }
   const at::NoGradGuard guard;
   if (is_one_tensor()) return tensors[0].detach().contiguous();
@@ -104,8 +107,12 @@ Result<at::Tensor> Boundary::pack(const Tensors& tensors) const {
 
 Tensors Boundary::unpack(const at::Tensor& block) const {
   if (is_one_tensor()) return {block};
-  const at::Tensor header = block.narrow(0, 0, header_bytes()).cpu();
-  const auto* extent = reinterpret_cast<const int64_t*>(header.const_data_ptr());
+  at::Tensor header;
+  const int64_t* extent = nullptr;
+  if (shapes_ == Shapes::UpTo) {
+    header = block.narrow(0, 0, header_bytes()).cpu();
+    extent = reinterpret_cast<const int64_t*>(header.const_data_ptr());
+  }
   Tensors tensors;
   for (size_t i = 0; i < tensors_.size(); ++i) {
     std::vector<int64_t> shape = tensors_[i].shape;

@@ -357,7 +357,7 @@ class StepTrace {
     }
   }
 
-  // What the coordinator found and decided, in a process of its own behind the workers.
+  // What the coordinator found and decided: one more process of the trace, after the workers.
   void write_run(const TraceDetails& details) {
     const auto run = static_cast<int32_t>(workers_.size());
     writer_.name("process_name", run, 0, "run");

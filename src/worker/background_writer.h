@@ -3,8 +3,8 @@
 //
 // Idea:  the thread must cost a step at most 3 %. It writes pieces of 1 MiB, and after each piece
 //        it rests 32 times as long as the piece has used the processor: so it uses at most a 33rd
-//        of one core. It also has a lower priority for the processor and the disk. Somebody who
-//        waits for the end calls hurry(); then it rests no more.
+//        of one core. It also has a lower priority for the processor and the disk. Whoever
+//        waits for the end calls hurry(), and it writes on without rests.
 // Bound: one state is written at a time, so there is at most one copy.
 // Right: tests/worker/background_writer_test.cc.
 #pragma once

@@ -87,8 +87,8 @@ bool WorkerTurn::save() {
   return true;
 }
 
-// Whether the version may be written after it is reported. The last version of a run is not: the
-// run ends when it is on disk.
+// Whether a checkpoint of the version may be written in the background, after the version is
+// reported. That of the last version of a run may not: the run ends when it is on disk.
 bool WorkerTurn::may_copy(int64_t version) const {
   const bool last = directive().stop_at >= 0 && version >= directive().stop_at;
   return s_.job->checkpoint_asynchronous && directive().phase == Phase::Running && !last;

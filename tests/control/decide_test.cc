@@ -107,7 +107,8 @@ TEST(Decide, IfASaverDidNotSaveTheNextVersionIsSaved) {
   EXPECT_EQ(run.state.told.save_version, 8);
 }
 
-// Savers that write while steps go on report their shards later, and in any order.
+// With asynchronous checkpoints a worker reports its shard some steps after the version, and the
+// shards of the workers come in any order.
 TEST(Decide, AVersionThatIsWrittenLaterIsSavedWhenAllShardsAreThere) {
   Rules rules = small_rules();
   rules.saves_later = true;

@@ -17,25 +17,12 @@
 #include "control/etcd.h"
 #include "control/journal.h"
 #include "held_port.h"
+#include "temporary_folder.h"
 
 namespace tenuto {
 namespace {
 
 namespace fs = std::filesystem;
-
-// A temporary folder that its destructor removes.
-class Folder {
- public:
-  Folder() {
-    std::string name = (fs::temp_directory_path() / "tenuto-store-XXXXXX").string();
-    path_ = mkdtemp(name.data());
-  }
-  ~Folder() { fs::remove_all(path_); }
-  std::string operator/(const std::string& name) const { return (path_ / name).string(); }
-
- private:
-  fs::path path_;
-};
 
 std::string text_of(const std::string& path) {
   std::ifstream file(path);
@@ -128,7 +115,7 @@ TEST(Facts, FactsOfAnEarlierFormatAreRead) {
 }
 
 TEST(Journal, KeepsWhatWasWritten) {
-  const Folder folder;
+  const TemporaryFolder folder;
   const std::string path = folder / "journal";
   for (int64_t round = 0; round < 3; ++round) {
     auto store = open_journal(path);
@@ -142,7 +129,7 @@ TEST(Journal, KeepsWhatWasWritten) {
 }
 
 TEST(Journal, OnlyOneProcessCanOpenIt) {
-  const Folder folder;
+  const TemporaryFolder folder;
   auto first = open_journal(folder / "journal");
   ASSERT_TRUE(first.ok());
   const auto second = open_journal(folder / "journal");
@@ -156,7 +143,7 @@ TEST(Journal, OnlyOneProcessCanOpenIt) {
 // A journal that is cut off at any byte of its last line: the line before counts, and the next line
 // is written whole.
 TEST(Journal, AHalfWrittenLineIsRemoved) {
-  const Folder folder;
+  const TemporaryFolder folder;
   const std::string path = folder / "journal";
   {
     auto store = open_journal(path);
@@ -178,7 +165,7 @@ TEST(Journal, AHalfWrittenLineIsRemoved) {
 }
 
 TEST(Journal, ADamagedLineIsNamed) {
-  const Folder folder;
+  const TemporaryFolder folder;
   const std::string path = folder / "journal";
   {
     auto store = open_journal(path);
@@ -196,7 +183,7 @@ TEST(Journal, ADamagedLineIsNamed) {
 }
 
 TEST(Journal, StaysSmall) {
-  const Folder folder;
+  const TemporaryFolder folder;
   const std::string path = folder / "journal";
   auto store = open_journal(path);
   for (int64_t i = 0; i < 100; ++i) ASSERT_TRUE(store.value()->write(facts_of(i)).ok());
@@ -219,7 +206,7 @@ TEST(Journal, StaysSmall) {
 
 // As on a full disk: the old lines stay, and the next line that fits is written.
 TEST(Journal, AFullDiskIsReported) {
-  const Folder folder;
+  const TemporaryFolder folder;
   const std::string path = folder / "journal";
   auto store = open_journal(path);
   ASSERT_TRUE(store.value()->write(facts_of(1)).ok());
@@ -288,7 +275,7 @@ class EtcdServer {
   }
 
  private:
-  const Folder folder_;
+  const TemporaryFolder folder_;
   const HeldPort client_port_, peer_port_;
   const std::string client_, peer_;
   pid_t process_ = -1;

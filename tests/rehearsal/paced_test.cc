@@ -14,26 +14,13 @@
 #include "rehearsal/link_clock.h"
 #include "rehearsal/paced_math.h"
 #include "runtime/test_cluster.h"
+#include "temporary_folder.h"
 
 namespace tenuto {
 namespace {
 
 namespace fs = std::filesystem;
 using std::chrono::milliseconds;
-
-class Folder {
- public:
-  Folder() {
-    std::string name = (fs::temp_directory_path() / "tenuto-paced-XXXXXX").string();
-    EXPECT_NE(mkdtemp(name.data()), nullptr);
-    path_ = name;
-  }
-  ~Folder() { fs::remove_all(path_); }
-  std::string file(const std::string& name) const { return (path_ / name).string(); }
-
- private:
-  fs::path path_;
-};
 
 std::string read_all(const std::string& path) {
   std::ifstream file(path, std::ios::binary);
@@ -209,13 +196,13 @@ TEST(Paced, ATiedBucketIsOneWeightAtTwoStages) {
 }
 
 TEST(Paced, FilesContinueTheRun) {
-  const Folder folder;
+  const TemporaryFolder folder;
   const Job job = instant_job(2, 1, 3);
   const Plan plan = plan_of(job);
   PlainLoop plain(job);
   std::vector<StepOutcome> outcomes;
   for (int step = 0; step < 4; ++step) outcomes.push_back(plain.step());
-  const std::vector<std::string> files{folder.file("b"), folder.file("a")};
+  const std::vector<std::string> files{folder / "b", folder / "a"};
   {
     TestCluster first(job, plan);
     first.connect();
@@ -231,11 +218,11 @@ TEST(Paced, FilesContinueTheRun) {
 }
 
 TEST(Paced, DamagedFilesAreRefused) {
-  const Folder folder;
+  const TemporaryFolder folder;
   const Job job = instant_job(2, 1, 1);
   QueueMailbox mailbox;
   const auto device = make_paced(job, plan_of(job), {{1}}, monotonic_clock(), mailbox);
-  const std::string path = folder.file("shard");
+  const std::string path = folder / "shard";
   ASSERT_TRUE(device->save({1}, path).ok());
   EXPECT_EQ(std::distance(fs::directory_iterator(fs::path(path).parent_path()), {}), 1);
   const std::vector<float> weights = device->weights();
@@ -249,7 +236,7 @@ TEST(Paced, DamagedFilesAreRefused) {
   ASSERT_TRUE(device->load({path}, 0).ok());
   EXPECT_NE(refused({path}, 3).find("expected version 3 and 2 stages"), std::string::npos);
   EXPECT_NE(refused({}, 0).find("none of 0 files holds stage.1.weight"), std::string::npos);
-  EXPECT_NE(refused({folder.file("none")}, 0).find("/none: No such file"), std::string::npos);
+  EXPECT_NE(refused({folder / "none"}, 0).find("/none: No such file"), std::string::npos);
   for (const size_t length : {size_t{0}, size_t{5}, size_t{20}, whole.size() - 1}) {
     write_all(path, whole.substr(0, length));
     EXPECT_NE(refused({path}, 0).find("this file is damaged"), std::string::npos) << length;
@@ -264,7 +251,7 @@ TEST(Paced, DamagedFilesAreRefused) {
   const auto stranger = make_paced(other, plan_of(other), {{1}}, monotonic_clock(), mailbox);
   write_all(path, whole);
   EXPECT_FALSE(stranger->load({path}, 0).ok());
-  const Status nowhere = device->save({1}, folder.file("no/such/folder"));
+  const Status nowhere = device->save({1}, folder / "no/such/folder");
   ASSERT_FALSE(nowhere.ok());
   EXPECT_NE(nowhere.error().message.find("cannot write"), std::string::npos);
 }

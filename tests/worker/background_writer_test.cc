@@ -17,31 +17,12 @@
 #include "base/file.h"
 #include "base/text.h"
 #include "protocol/saved_shard.h"
+#include "temporary_folder.h"
 
 namespace tenuto {
 namespace {
 
 namespace fs = std::filesystem;
-
-// A folder of its own for each test.
-class Folder {
- public:
-  Folder() {
-    std::string pattern = (fs::temp_directory_path() / "tenuto-writer-XXXXXX").string();
-    CHECK(::mkdtemp(pattern.data()) != nullptr, "a folder for the test");
-    path_ = pattern;
-  }
-  ~Folder() {
-    std::error_code failure;
-    fs::remove_all(path_, failure);
-  }
-  Folder(const Folder&) = delete;
-  Folder& operator=(const Folder&) = delete;
-  const std::string& path() const { return path_; }
-
- private:
-  std::string path_;
-};
 
 // Tensors of more than two pieces.
 class Numbers {
@@ -114,7 +95,7 @@ BackgroundWriter::Write two_pieces(Disk& disk) {
 }
 
 TEST(BackgroundWriter, WritesTheBytesOfAWriteWithoutPieces) {
-  const Folder folder;
+  const TemporaryFolder folder;
   Numbers numbers;
   const std::string plain = folder.path() + "/plain";
   ASSERT_TRUE(write_state_file(plain, numbers.tensors()).ok());
@@ -137,7 +118,7 @@ TEST(BackgroundWriter, WritesTheBytesOfAWriteWithoutPieces) {
 }
 
 TEST(BackgroundWriter, TheCallerGoesOnWhileTheDiskIsSlow) {
-  const Folder folder;
+  const TemporaryFolder folder;
   Disk disk;
   bool told = false;
   std::mutex mutex;
@@ -166,7 +147,7 @@ TEST(BackgroundWriter, TheCallerGoesOnWhileTheDiskIsSlow) {
 // The clock of the processor says that each piece took an hour: without hurry() the thread would
 // rest for more than a day.
 TEST(BackgroundWriter, RestsAfterAPieceUntilItIsHurried) {
-  const Folder folder;
+  const TemporaryFolder folder;
   Disk disk;
   Duration used{};
   BackgroundWriter writer([] {}, two_pieces(disk), [&] { return used += std::chrono::hours(1); });
@@ -182,7 +163,7 @@ TEST(BackgroundWriter, RestsAfterAPieceUntilItIsHurried) {
 }
 
 TEST(BackgroundWriter, GivesUpInTheMiddleWithoutAFile) {
-  const Folder folder;
+  const TemporaryFolder folder;
   const Numbers numbers;
   Disk disk;
   Duration used{};
@@ -201,7 +182,7 @@ TEST(BackgroundWriter, GivesUpInTheMiddleWithoutAFile) {
 }
 
 TEST(BackgroundWriter, SaysWhyAFileCannotBeWritten) {
-  const Folder folder;
+  const TemporaryFolder folder;
   fs::create_directory(folder.path() + "/stage-1.safetensors");  // in its place
   BackgroundWriter writer([] {});
   writer.begin(copy_of(Numbers(), folder.path()));
