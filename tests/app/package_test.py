@@ -2,6 +2,7 @@
 import json
 import os
 import pathlib
+import re
 import subprocess
 import unittest
 
@@ -12,6 +13,8 @@ EXAMPLES = HERE.parent.parent / "examples"
 PYTHON = os.environ["TENUTO_TORCH_PYTHON"]
 PACKAGE = os.environ["TENUTO_PACKAGE"]
 SCRIPT = HERE / "package_model.py"
+# Each worker imports torch first, which takes long where all tests do so at once.
+LIMITS = (f"--network.connect_seconds={LIMIT - 10}",)
 
 
 class Launch(Case):
@@ -23,14 +26,12 @@ class Launch(Case):
         paced = ("forward_ms", "backward_", "message_bytes")
         self.job.write_text("\n".join(line for line in text if not line.startswith(paced)) + "\n")
 
-    def begin(self, *words, name="small", flags=()):
+    def begin(self, *words, name="small", flags=(), limits=LIMITS):
         """Begins to train a script: `words` are the script and its arguments."""
         process = subprocess.Popen(
             [TENUTO, "launch", "--python", PYTHON, *flags,
              f"--job.directory={self.folder / 'runs'}", f"--job.name={name}",
-             # Each worker imports torch first, which takes long where all tests do so at once.
-             f"--network.connect_seconds={LIMIT - 10}",
-             *map(str, words)],
+             *limits, *map(str, words)],
             text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE, stdin=subprocess.DEVNULL)
         run = Run(process, self.folder / "runs" / name)
         self.addCleanup(self.clean_up, run)
@@ -96,9 +97,9 @@ class Example(Launch):
              "split": ("--parallel.stages=4", "--parallel.pipelines=1", "--parallel.micros=4",
                        "--parallel.order=zb-h1")}
 
-    def example(self, grid, *words, flags=(), overrides=()):
+    def example(self, grid, *words, flags=(), overrides=(), **more):
         return self.launch(EXAMPLES / "bring_your_model.py", *words, name=grid,
-                           flags=(*flags, *self.OVERRIDES, *self.GRIDS[grid], *overrides))
+                           flags=(*flags, *self.OVERRIDES, *self.GRIDS[grid], *overrides), **more)
 
     def test_losses_are_those_of_plain_torch(self):
         plain = json.loads(subprocess.run(
@@ -121,6 +122,16 @@ class Example(Launch):
     @long_case
     def test_it_lives_through_trouble(self):
         self.check_trouble(EXAMPLES / "bring_your_model.py")
+
+    def test_workers_have_time_to_import_torch(self):
+        """`launch` gives them 120 s, and the user's limit goes before it."""
+        def limit_of(run):
+            settings = (run.folder / "config.toml").read_text()
+            return re.search(r"connect_seconds = (\S+)", settings)[1]
+
+        self.assertEqual(float(limit_of(self.example("one", limits=()))), 120.0)
+        chosen = self.example("one", flags=("--overwrite",))
+        self.assertEqual(float(limit_of(chosen)), LIMIT - 10)
 
     def test_grids_have_the_same_bits(self):
         exact = ("--resilience.numerics=reproducible",)
