@@ -48,6 +48,7 @@ py::dict read_job(const std::string& path, const std::vector<std::string>& overr
   const Job& job = loaded.value().job;
   py::dict all;
   all["name"] = job.name;
+  all["directory"] = job.directory;
   all["seed"] = job.seed;
   all["steps"] = job.steps;
   all["micro_rows"] = job.parallel.micro_rows;

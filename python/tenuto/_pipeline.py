@@ -8,6 +8,7 @@ import queue
 import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from types import TracebackType
 from typing import Any, NamedTuple, Optional, Union
 
@@ -17,6 +18,7 @@ from torch.utils.data import default_collate
 
 from . import _tenuto
 from ._checkpoint import load_checkpoint
+from ._join import joined
 from ._model import (
     ModelSource,
     Trace,
@@ -27,6 +29,7 @@ from ._model import (
     ties_weights,
     title_of,
 )
+from ._place import place_of
 from ._stage import Stage, Tensors, checked_loss
 
 Config = Union[str, "os.PathLike[str]", Mapping[str, Any], None]
@@ -56,6 +59,8 @@ class Pipeline:
 
     Errors: TypeError and ValueError with a sentence for a model, loss or setting that does not fit.
     """
+
+    _has_run = False  # a fit() of this process has taken part in a run
 
     def __init__(
         self,
@@ -112,10 +117,15 @@ class Pipeline:
                     dimensions. None: all have the shapes of the first one.
 
         Returns when this worker's part is done. Otherwise the process ends with the exit code of
-        `tenuto worker`. Raises RuntimeError when the script was not started by `tenuto launch`.
+        `tenuto worker`. Raises RuntimeError when neither `tenuto launch` nor torchrun, Slurm or
+        Kubernetes has started the script (docs/bring-your-model.md), and ValueError when their
+        environment is set in part.
         """
         describes = os.environ.get("TENUTO_DESCRIBE")
-        if describes is None and "TENUTO_COORDINATOR" not in os.environ:
+        launched = describes is not None or "TENUTO_COORDINATOR" in os.environ
+        # `tenuto launch` sets RANK and others too, and they stay when its run is done.
+        place = None if launched or Pipeline._has_run else place_of(os.environ)
+        if not launched and place is None:
             raise RuntimeError(
                 "fit() trains once in a script that `tenuto launch` has started: type "
                 f"tenuto launch {sys.argv[0]}"
@@ -140,19 +150,19 @@ class Pipeline:
             checked_loss(self._loss(*trace.outputs, *targets))
         varies = largest is not None
         digest = trace.finish(f"{job['seed']} {job['micro_rows']} {precision} {varies}")
+        settings += [f"model.digest={digest}", f"device.message_bytes={trace.message_bytes()}"]
         if describes is not None:
-            settings += [f"model.digest={digest}", f"device.message_bytes={trace.message_bytes()}"]
             _tenuto.read_job(self._job_file, settings)
             with open(describes, "w", encoding="utf-8") as file:
                 json.dump({"job": self._job_file, "overrides": settings}, file)
             raise SystemExit(0)
-        self._run(
-            job,
-            trace,
-            batches if dataset is not None else None,
-            digest,
-            varies=varies,
-        )
+        Pipeline._has_run = True
+        told: AbstractContextManager[None] = nullcontext()
+        if place is not None:
+            told = joined(place, job, self._job_file, settings)
+        with told:
+            batch = batches if dataset is not None else None
+            self._run(job, trace, batch, digest, varies=varies)
 
     def steps(
         self, dataset: Any = None, *, validation: Any = None, largest: Any = None

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
-from typing import NamedTuple, Optional
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple, Optional
 
 # Where the coordinator listens in a pod, which has all ports for itself.
 _POD_PORT = 7000
-# Ports for the jobs of Slurm: above those of known services, below those that the kernel gives away.
+# Ports for jobs of Slurm: above those of known services, below those that the kernel gives away.
 _FIRST_PORT, _PORTS = 20000, 12000
 
 
@@ -62,6 +62,35 @@ def first_host(nodes: str) -> str:
             f"the list of nodes '{nodes}' cannot be read: expected such as node[03-05,9],other"
         )
     return host
+
+
+def check_count(place: Place, job: Mapping[str, Any]) -> None:
+    """Raise ValueError with a sentence when a job has another number of workers than processes."""
+    workers = job["stages"] * job["pipelines"]
+    if workers != place.count:
+        raise ValueError(
+            f"{place.system} has started {place.count} processes, and the job has {workers} "
+            f"workers (parallel.stages {job['stages']} x parallel.pipelines {job['pipelines']}): "
+            f"start {workers}, or change the job"
+        )
+
+
+def flags_of(flags: Sequence[str], restarts: int, newest: Optional[int]) -> list[str]:
+    """Return the flags of the coordinator, whether this is the first start or another one.
+
+    flags     TENUTO_FLAGS; its --resume means: go on if there is a checkpoint, else begin
+    restarts  how often all processes have been started again
+    newest    step of the newest checkpoint of the run; None: there is none
+    """
+    others = [flag for flag in flags if flag not in ("--resume", "--overwrite")]
+    if restarts > 0:
+        # All workers are new, so no worker waits for a coordinator: a step is named for that.
+        if newest is None:
+            return [*others, "--overwrite"]
+        return [*others, "--resume", "--from-step", str(newest)]
+    if "--resume" in flags and newest is None:
+        return others
+    return list(flags)
 
 
 def _under_torchrun(environment: Mapping[str, str]) -> Place:

@@ -29,10 +29,6 @@ namespace fs = std::filesystem;
 
 constexpr int kUsage = 2;
 
-// How long workers may take to come, in seconds, unless the user says it: each imports torch first,
-// which takes minutes from a slow disk.
-constexpr int kConnectSeconds = 120;
-
 int fail(const std::string& sentence, int exit_code) {
   std::fprintf(stderr, "tenuto: %s\n", told(sentence).c_str());
   return exit_code;
@@ -121,14 +117,6 @@ struct Description {
   std::vector<std::string> overrides;
 };
 
-// Gives the workers of a script time to import torch, where nobody has chosen a limit.
-void allow_imports(const LoadedJob& loaded, Description& description) {
-  const auto from = loaded.origin.find("network.connect_seconds");
-  const bool chosen = from != loaded.origin.end() && from->second != "default";
-  if (chosen || loaded.job.network.connect_seconds >= kConnectSeconds) return;
-  description.overrides.push_back(cat("network.connect_seconds=", kConnectSeconds));
-}
-
 Result<Description> read_description(const std::string& path, const std::string& script) {
   const Error none = invalid(
       cat(script, " has ended before it called tenuto.Pipeline(...).fit(...): call fit in the ",
@@ -208,9 +196,9 @@ int launch_script(const LaunchOptions& options) {
   }
   show_package();
   const std::string python = python_of(options);
-  Result<Description> said = ask_script(options, python);
+  const Result<Description> said = ask_script(options, python);
   if (!said.ok()) return fail(said.error().message, 1);
-  Description& description = said.value();
+  const Description& description = said.value();
   const auto job = load_effective_job(description.job_file, description.overrides);
   if (!job.ok()) return fail(job.error().message, kUsage);
   const int32_t workers = job.value().job.worker_count();
@@ -220,7 +208,6 @@ int launch_script(const LaunchOptions& options) {
                     ", or change the job"),
                 kUsage);
   }
-  allow_imports(job.value(), description);
   TrainOptions train_options;
   train_options.job_file = description.job_file;
   train_options.overrides = description.overrides;

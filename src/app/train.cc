@@ -50,6 +50,10 @@ constexpr Duration kSalvageLimit = std::chrono::seconds(10);
 // How long the kernel may take to close the files of a launcher that has just died.
 constexpr Duration kLockLimit = std::chrono::seconds(10);
 
+// How long the workers of a script may take to come, in seconds, unless the user says it: each
+// imports torch first, which takes minutes from a slow disk.
+constexpr double kScriptConnectSeconds = 120;
+
 Duration from_seconds(double seconds) { return from_milliseconds(seconds * 1000); }
 
 int fail(const Error& error, int exit_code) {
@@ -87,6 +91,15 @@ Result<std::string> token_of(const TrainOptions& options, const Job& job,
                cat(job.directory, "/", job.name,
                    " holds a run that has not ended, and its workers use another token than the "
                    "given one: give the token with which the run began")};
+}
+
+// The job as it is run: without a limit of the user's, workers of a script get time to come.
+Job job_of(const LoadedJob& loaded) {
+  Job job = loaded.job;
+  const auto from = loaded.origin.find("network.connect_seconds");
+  const bool chosen = from != loaded.origin.end() && from->second != "default";
+  if (job.model.kind == "module" && !chosen) job.network.connect_seconds = kScriptConnectSeconds;
+  return job;
 }
 
 // "ports" or "half-duplex links", if the cluster file of the job has them among its workers.
@@ -135,7 +148,11 @@ Status check_runnable(const TrainOptions& options, const Job& job) {
   if (Status right = check_between_processes(job.network, "tenuto train"); !right.ok())
     return right;
   if (const Status shared = check_shared_rates(job); !shared.ok()) return shared;
-  if (options.script.empty() != (job.model.kind != "module")) {
+  // Where others start the scripts, the first of them starts `tenuto coordinator`, and says what
+  // its model is.
+  const bool told_by_script = !options.start_workers && !job.model.digest.empty();
+  const bool has_script = !options.script.empty() || told_by_script;
+  if (has_script != (job.model.kind == "module")) {
     return invalid(cat("model.kind = \"", job.model.kind,
                        "\": PyTorch modules, and they alone, are trained ",
                        "by the script that makes them: tenuto launch SCRIPT.py"));
@@ -466,7 +483,7 @@ int train(const TrainOptions& asked) {
   TrainOptions options = asked;
   const Result<LoadedJob> loaded = load_effective_job(options.job_file, options.overrides);
   if (!loaded.ok()) return fail(loaded.error(), exit_code_of_command(loaded.error()));
-  Job job = loaded.value().job;
+  Job job = job_of(loaded.value());
   const std::string folder = cat(job.directory, "/", job.name);
   const std::optional<CoordinatorAddress> orphan = find_orphan(options, job, folder);
   if (orphan) {

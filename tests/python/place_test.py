@@ -85,6 +85,26 @@ class Places(unittest.TestCase):
         self.refused({**SLURM, "SLURM_PROCID": "4"}, "SLURM_PROCID is 4", "SLURM_NTASKS is 4")
         self.refused({**POD, "TENUTO_COUNT": "two"}, "TENUTO_COUNT is 'two'")
 
+    def test_another_number_of_workers(self):
+        job = {"stages": 2, "pipelines": 3}
+        with self.assertRaisesRegex(ValueError, "torchrun has started 4 processes, and the job "
+                                                "has 6 workers .*: start 6, or change the job"):
+            PLACE.check_count(place(TORCHRUN), job)
+        PLACE.check_count(place(TORCHRUN, WORLD_SIZE="6"), job)
+
+    def test_how_a_start_begins(self):
+        """The first start takes the user's flags; a later one goes on, or begins once more."""
+        for flags, restarts, newest, expected in (
+                ([], 0, None, []),
+                ([], 0, 7, []),
+                (["--overwrite"], 0, 7, ["--overwrite"]),
+                (["--resume"], 0, 7, ["--resume"]),
+                (["--resume", "--json"], 0, None, ["--json"]),
+                ([], 1, None, ["--overwrite"]),
+                (["--overwrite", "--json"], 1, 7, ["--json", "--resume", "--from-step", "7"]),
+                (["--resume"], 2, 7, ["--resume", "--from-step", "7"])):
+            self.assertEqual(PLACE.flags_of(flags, restarts, newest), expected)
+
     def test_first_hosts(self):
         for nodes, host in (("a", "a"), ("a,b", "a"), ("node[03-05,9],x", "node03"),
                             ("node[7,9-11]", "node7"), ("rack[1-2]n[3-4]", "rack1n3")):

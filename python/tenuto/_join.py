@@ -1,0 +1,166 @@
+"""Workers that others have started together: one starts the coordinator, and all join it."""
+
+from __future__ import annotations
+
+import contextlib
+import datetime
+import os
+import secrets
+import shlex
+import shutil
+import socket
+import subprocess
+import tempfile
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Optional
+
+from ._place import Place, check_count, flags_of
+
+# Seconds that the processes wait for each other: each imports torch first.
+_LIMIT = 300.0
+_PAUSE = 0.1
+
+
+@contextlib.contextmanager
+def joined(
+    place: Place, job: Mapping[str, Any], job_file: str, settings: Sequence[str]
+) -> Iterator[None]:
+    """Fill the environment with what a worker of `tenuto launch` finds there, for the block.
+
+    job       what read_job() says of the job
+    job_file  path, or empty: the settings are all
+    settings  "section.key=value", with those of the model
+
+    In the process of rank 0 the coordinator runs beside the block, and its end is waited for: the
+    run may go on without this worker.
+
+    Errors: ValueError with a sentence when the job has another number of workers or there is no
+            token; RuntimeError when nobody listens where the coordinator should be; SystemExit
+            with the coordinator's exit code when that is not 0.
+    """
+    check_count(place, job)
+    store = _store_of() if place.system == "torchrun" else None
+    token = os.environ.get("TENUTO_TOKEN", "")
+    if store is None and not token:
+        raise ValueError(
+            f"the processes that {place.system} has started must share a secret: set TENUTO_TOKEN "
+            "to the same random text in all of them"
+        )
+    if not place.starts_coordinator:
+        address = f"{place.host}:{place.port}"
+        if store is not None:
+            address, token = store.get("tenuto").decode().split(" ")
+        _wait_for(address, None)
+        _tell_worker(place, job, address, token)
+        yield
+        return
+    with contextlib.ExitStack() as stack:
+        if not job_file:
+            job_file = stack.enter_context(tempfile.NamedTemporaryFile(suffix=".toml")).name
+        host, listen_host, port = place.host, "0.0.0.0", place.port
+        if store is not None:
+            host = listen_host = socket.gethostbyname(place.host)
+            token = token or secrets.token_hex(16)
+            port = port or _free_port(host)
+        flags = flags_of(
+            shlex.split(os.environ.get("TENUTO_FLAGS", "")),
+            place.restarts,
+            _newest_checkpoint(os.path.join(job["directory"], job["name"])),
+        )
+        words = [_program(), "coordinator", job_file, *flags, *(f"--{each}" for each in settings)]
+        words.append(f"--coordinator.listen={listen_host}:{port}")
+        coordinator = subprocess.Popen(
+            words, stdin=subprocess.DEVNULL, env={**os.environ, "TENUTO_TOKEN": token}
+        )
+        try:
+            address = f"{host}:{port}"
+            _wait_for(address, coordinator)
+            if store is not None:
+                store.set("tenuto", f"{address} {token}")
+            _tell_worker(place, job, address, token)
+            # A worker that fails has said why, and the run may go on without it.
+            with contextlib.suppress(SystemExit):
+                yield
+            code = coordinator.wait()
+        finally:
+            if coordinator.poll() is None:
+                coordinator.terminate()
+                coordinator.wait()
+        if code != 0:
+            raise SystemExit(code)
+
+
+def _newest_checkpoint(run: str) -> Optional[int]:
+    try:
+        names = os.listdir(run)
+    except OSError:
+        return None
+    steps = [name[len("checkpoint-") :] for name in names if name.startswith("checkpoint-")]
+    return max((int(step) for step in steps if step.isdigit()), default=None)
+
+
+def _store_of() -> Any:
+    """Return the store that torchrun has for its processes."""
+    from torch.distributed.rendezvous import rendezvous
+
+    limit = datetime.timedelta(seconds=_LIMIT)
+    store, _rank, _count = next(iter(rendezvous("env://", timeout=limit)))
+    return store
+
+
+def _free_port(host: str) -> int:
+    with socket.socket() as one:
+        one.bind((host, 0))
+        return int(one.getsockname()[1])
+
+
+def _program() -> str:
+    """Return the program tenuto: that of the wheel, the build tree or the installation."""
+    package = os.path.dirname(os.path.abspath(__file__))
+    above = os.path.dirname(os.path.dirname(package))
+    places = (
+        os.path.join(package, "bin", "tenuto"),
+        os.path.join(above, "src", "app", "tenuto"),
+        os.path.join(os.path.dirname(os.path.dirname(above)), "bin", "tenuto"),
+    )
+    for path in places:
+        if os.access(path, os.X_OK):
+            return path
+    found = shutil.which("tenuto")
+    if found is None:
+        raise RuntimeError(
+            f"the program tenuto is not at {', '.join(places)} nor in the PATH: put its folder "
+            "into the PATH"
+        )
+    return found
+
+
+def _wait_for(address: str, coordinator: Optional[subprocess.Popen[bytes]]) -> None:
+    """Wait until somebody listens at an address. `coordinator`: who will, if a child of ours."""
+    host, port = address.rsplit(":", 1)
+    end = time.monotonic() + _LIMIT
+    while True:
+        try:
+            with socket.create_connection((host, int(port)), timeout=5):
+                return
+        except OSError as error:
+            why = error
+        # It has said itself what is wrong, or that all steps are done.
+        if coordinator is not None and coordinator.poll() is not None:
+            raise SystemExit(coordinator.returncode)
+        if time.monotonic() > end:
+            raise RuntimeError(
+                f"no coordinator listens at {address} after {_LIMIT:.0f} s ({why}): see what the "
+                "process of rank 0 prints, and whether this host reaches that address"
+            )
+        time.sleep(_PAUSE)
+
+
+def _tell_worker(place: Place, job: Mapping[str, Any], address: str, token: str) -> None:
+    os.environ["TENUTO_COORDINATOR"] = address
+    os.environ["TENUTO_JOB"] = job["name"]
+    os.environ["TENUTO_TOKEN"] = token
+    os.environ["TENUTO_WORKER"] = str(place.rank)
+    # A process that takes the place later needs a higher one.
+    os.environ["TENUTO_INCARNATION"] = str(int(time.time()))
