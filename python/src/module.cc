@@ -31,14 +31,29 @@ constexpr Duration kWishLimit = std::chrono::seconds(10);
 // A user's mistake becomes a ValueError with the sentence.
 [[noreturn]] void refuse(const Error& error) { throw py::value_error(error.message); }
 
-// What the scripts of all workers must have alike; see Pipeline in tenuto/_pipeline.py.
+// What the scripts of all workers must have alike; see Pipeline in tenuto/_pipeline.py. Before the
+// dot stands what the model is, behind it what the script says; nothing if it could not be read.
 Status check_digest(const Job& job, const std::string& digest) {
-  if (job.model.digest.empty() || job.model.digest == digest) return ok();
+  const std::string& begun = job.model.digest;
+  if (begun.empty() || begun == digest) return ok();
+  const auto model_of = [](const std::string& all) { return all.substr(0, all.find('.')); };
+  const auto text_of = [](const std::string& all) {
+    const size_t dot = all.find('.');
+    return dot == std::string::npos ? std::string() : all.substr(dot + 1);
+  };
+  if (model_of(begun) != model_of(digest)) {
+    return Error{Code::Invalid, Reach::Job,
+                 cat("two scripts that differ: the one of this worker makes other modules, ",
+                     "initial values, shapes, seed or rows (", digest.substr(0, 12),
+                     ") than that with which the run began (", begun.substr(0, 12),
+                     "): start all workers with the same script, arguments and torch")};
+  }
+  const std::string mine = text_of(digest), theirs = text_of(begun);
+  if (mine.empty() || theirs.empty() || mine == theirs) return ok();
   return Error{Code::Invalid, Reach::Job,
-               cat("two scripts that differ: the one of this worker makes other modules, ",
-                   "initial values, shapes, seed or rows (", digest.substr(0, 12),
-                   ") than that with which the run began (", job.model.digest.substr(0, 12),
-                   "): start all workers with the same script, arguments and torch")};
+               cat("two scripts that differ: the code of this worker's script (",
+                   mine.substr(0, 12), ") is not that with which the run began (",
+                   theirs.substr(0, 12), "): start all workers with the same script")};
 }
 
 // Reads a job file (empty = none) with overrides "section.key=value".

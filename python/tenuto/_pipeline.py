@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ast
+import hashlib
 import json
 import os
 import queue
@@ -150,6 +152,7 @@ class Pipeline:
             checked_loss(self._loss(*trace.outputs, *targets))
         varies = largest is not None
         digest = trace.finish(f"{job['seed']} {job['micro_rows']} {precision} {varies}")
+        digest += f".{_script_digest()}"
         settings += [f"model.digest={digest}", f"device.message_bytes={trace.message_bytes()}"]
         if describes is not None:
             _tenuto.read_job(self._job_file, settings)
@@ -349,6 +352,19 @@ class Pipeline:
             if sentence:
                 print(f"tenuto: {sentence}", file=sys.stderr, flush=True)
             raise SystemExit(code)
+
+
+def _script_digest() -> str:
+    """Return a digest of the script's code, whatever its comments; empty: it cannot be read."""
+    path = getattr(sys.modules["__main__"], "__file__", None)
+    if path is None:
+        return ""
+    try:
+        with open(path, "rb") as file:
+            tree = ast.dump(ast.parse(file.read()))
+    except (OSError, SyntaxError, ValueError):  # it has gone, or somebody is writing it
+        return ""
+    return hashlib.sha256(tree.encode()).hexdigest()
 
 
 def _overrides_of(config: Mapping[str, Any]) -> list[str]:

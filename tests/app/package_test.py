@@ -306,6 +306,26 @@ class Refusals(Launch):
     def test_scripts_that_differ(self):
         self.refused("differs", "two scripts that differ", expected=2)
 
+    def test_a_script_that_is_changed_after_the_start(self):
+        """It makes the same model, and might compute another loss."""
+        script = self.folder / "changing.py"
+        script.write_text(
+            "import atexit, os, pathlib, sys, tenuto\n"
+            f"sys.path.insert(0, {str(HERE)!r})\n"
+            "import package_model\n"
+            "def change():\n"
+            "    with pathlib.Path(__file__).open('a') as script:\n"
+            "        script.write('# a comment\\n' + sys.argv[2] + '\\n')\n"
+            "if 'TENUTO_DESCRIBE' in os.environ:\n"
+            "    atexit.register(change)\n"
+            "model, loss, data = package_model.MODELS['linear']\n"
+            "tenuto.Pipeline(model, loss=loss, config=sys.argv[1]).fit(data)\n")
+        self.write_module_job(parallel__stages=1, parallel__pipelines=1)
+        self.launch(script, self.job, "# another", name="comments")
+        run = self.launch(script, self.job, "OTHER = 1", name="code", expected=2)
+        self.assertIn("the code of this worker's script",
+                      run.errors + "".join(self.logs(run).values()))
+
     def test_a_buffer_that_a_forward_changes(self):
         self.refused("buffers",
                      "layer 1 (BatchNorm1d): BatchNorm1d changes its buffer running_mean")
