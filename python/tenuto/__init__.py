@@ -13,12 +13,14 @@ if TYPE_CHECKING:
     from ._checkpoint import from_dcp, load_checkpoint, load_optimizer, to_dcp
     from ._model import initial_values
     from ._pipeline import Pipeline, Step
+    from ._tokens import TokenFile
 
     __version__: str
 
 __all__ = [
     "Pipeline",
     "Step",
+    "TokenFile",
     "from_dcp",
     "initial_values",
     "load_checkpoint",
@@ -31,6 +33,7 @@ __all__ = [
 _HOMES = {
     "Pipeline": "._pipeline",
     "Step": "._pipeline",
+    "TokenFile": "._tokens",
     "from_dcp": "._checkpoint",
     "initial_values": "._model",
     "load_checkpoint": "._checkpoint",

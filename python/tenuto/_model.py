@@ -13,6 +13,7 @@ import torch
 from torch import nn
 
 from . import _tenuto
+from ._data import as_tensors
 
 # What a user gives as the model: a function that makes the layers, or the layers themselves.
 ModelSource = Union[nn.Sequential, Callable[[], Union[nn.Sequential, Sequence[nn.Module]]]]
@@ -35,17 +36,6 @@ def initial_values(name: str, shape: Sequence[int], deviation: float, seed: int)
     the same names begins as those models do. `shape` is that of the result.
     """
     return _tenuto.initial(name, list(shape), float(deviation), int(seed))
-
-
-def as_tensors(value: Any, whose: str) -> tuple[torch.Tensor, ...]:
-    """Return a tensor, or a tuple or list of tensors, as a tuple; TypeError for anything else."""
-    if isinstance(value, torch.Tensor):
-        return (value,)
-    if isinstance(value, (tuple, list)) and all(isinstance(one, torch.Tensor) for one in value):
-        return tuple(value)
-    raise TypeError(
-        f"{whose} gives {type(value).__name__}: expected a tensor or a tuple of tensors"
-    )
 
 
 def build(source: ModelSource, seed: int) -> list[nn.Module]:

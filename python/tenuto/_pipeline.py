@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import contextlib
 import hashlib
 import json
 import os
@@ -10,29 +11,20 @@ import queue
 import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
 from types import TracebackType
 from typing import Any, NamedTuple, Optional, Union
 
 import torch
 from torch import nn
-from torch.utils.data import default_collate
 
 from . import _tenuto
 from ._checkpoint import load_checkpoint
+from ._data import Batches, all_batches, as_tensors, pair_of
 from ._join import joined
-from ._model import (
-    ModelSource,
-    Trace,
-    as_tensors,
-    build,
-    cards_of,
-    computing,
-    ties_weights,
-    title_of,
-)
+from ._loaders import is_loader
+from ._model import ModelSource, Trace, build, cards_of, computing, ties_weights, title_of
 from ._place import place_of
-from ._stage import Stage, Tensors, checked_loss
+from ._stage import Stage, checked_loss
 
 Config = Union[str, "os.PathLike[str]", Mapping[str, Any], None]
 Callback = Callable[[int, float], object]
@@ -105,24 +97,33 @@ class Pipeline:
         *,
         validation: Any = None,
         largest: Any = None,
+        loaders: int = 0,
     ) -> None:
         """Train, from the first step or a checkpoint to the job's last one.
 
         dataset     a function of (seed, iteration, micro) that returns the rows of one micro-batch
                     as (inputs, targets), each a tensor or a tuple of tensors; or a data set with
                     len() and items (input, target), of which every row is seen once before any is
-                    seen again, in an order that the seed gives; or None: the job's data.paths.
+                    seen again, in an order that the seed gives; or an IterableDataset of such
+                    items, whose rows are taken in their order; or None: the job's data.paths.
         validation  the same, for the held-out pass; None: there is none, unless data.paths are
                     given.
         largest     (inputs, targets) in the largest shapes that any micro-batch has, with any
                     values; micro-batches then need not all have the same shape, but as many
                     dimensions. None: all have the shapes of the first one.
+        loaders     processes that make micro-batches before they are needed; 0: this process makes
+                    each when it is needed. The micro-batches are the same.
 
         Returns when this worker's part is done. Otherwise the process ends with the exit code of
         `tenuto worker`. Raises RuntimeError when neither `tenuto launch` nor torchrun, Slurm or
         Kubernetes has started the script (docs/bring-your-model.md), and ValueError when their
         environment is set in part.
         """
+        if is_loader():
+            raise RuntimeError(
+                "fit() is called while a loader imports the script: put what starts the run under "
+                '`if __name__ == "__main__":`'
+            )
         describes = os.environ.get("TENUTO_DESCRIBE")
         launched = describes is not None or "TENUTO_COORDINATOR" in os.environ
         # `tenuto launch` sets RANK and others too, and they stay when its run is done.
@@ -133,7 +134,7 @@ class Pipeline:
                 f"tenuto launch {sys.argv[0]}"
             )
         job = self._read_job()
-        batches = _Batches(dataset, validation, job)
+        batches = Batches(dataset, validation, job, loaders)
         layers = build(self._model, job["seed"])
         settings = [*self._overrides, f"model.layers={len(layers)}"]
         settings.append(f"model.tied={json.dumps(ties_weights(layers))}")
@@ -146,7 +147,7 @@ class Pipeline:
         )
         precision = job["precision"]
         if largest is not None:
-            inputs, targets = _pair_of(largest, "fit(largest=...)")
+            inputs, targets = pair_of(largest, "fit(largest=...)")
         trace = Trace(layers, inputs, precision)
         with torch.no_grad(), computing(precision):
             checked_loss(self._loss(*trace.outputs, *targets))
@@ -160,15 +161,19 @@ class Pipeline:
                 json.dump({"job": self._job_file, "overrides": settings}, file)
             raise SystemExit(0)
         Pipeline._has_run = True
-        told: AbstractContextManager[None] = nullcontext()
+        told: contextlib.AbstractContextManager[None] = contextlib.nullcontext()
         if place is not None:
             told = joined(place, job, self._job_file, settings)
         with told:
-            batch = batches if dataset is not None else None
-            self._run(job, trace, batch, digest, varies=varies)
+            self._run(job, trace, None if dataset is None else batches, digest, varies=varies)
 
     def steps(
-        self, dataset: Any = None, *, validation: Any = None, largest: Any = None
+        self,
+        dataset: Any = None,
+        *,
+        validation: Any = None,
+        largest: Any = None,
+        loaders: int = 0,
     ) -> Iterator[Step]:
         """Train as fit() does, and yield each step once it is done.
 
@@ -183,7 +188,7 @@ class Pipeline:
 
         def train() -> None:
             try:
-                self.fit(dataset, validation=validation, largest=largest)
+                self.fit(dataset, validation=validation, largest=largest, loaders=loaders)
             except BaseException as error:  # the loop raises it
                 news.put(error)
             else:
@@ -247,8 +252,9 @@ class Pipeline:
     ) -> float:
         """Return the mean loss over a data set, with the parameters of a checkpoint.
 
-        dataset  a data set with len(): each row counts once; or a function, as for fit(), of which
-                 the micro-batches (seed, 0, 0) to (seed, 0, micros - 1) are taken.
+        dataset  a data set with len(), or an IterableDataset that ends: each row counts once; or a
+                 function, as for fit(), of which the micro-batches (seed, 0, 0) to
+                 (seed, 0, micros - 1) are taken.
 
         Computes forwards alone, in this process and not on the workers of a run. Every row has the
         same weight. Raises what load() raises, and ValueError without rows.
@@ -260,7 +266,7 @@ class Pipeline:
         total, count = 0.0, 0
         precision = job["precision"]
         with torch.no_grad():
-            for inputs, targets in _all_batches(dataset, job, micros):
+            for inputs, targets in all_batches(dataset, job, micros):
                 for index, layer in enumerate(layers):
                     with computing(precision):
                         inputs = as_tensors(layer(*inputs), title_of(layers, index))
@@ -305,7 +311,7 @@ class Pipeline:
         self,
         job: Mapping[str, Any],
         trace: Trace,
-        batch: Optional[_Batches],
+        batches: Optional[Batches],
         digest: str,
         varies: bool,
     ) -> None:
@@ -339,13 +345,14 @@ class Pipeline:
         address = [settings[key] for key in ("coordinator", "job", "token", "tls")]
         self._wishes = lambda wish: _tenuto.ask(*address, wish)
         try:
-            code, sentence = _tenuto.run(
-                settings,
-                stage=stage,
-                batch=batch,
-                stepped=stepped if self._callbacks or self._tell is not None else None,
-                digest=digest,
-            )
+            with batches.loading() if batches is not None else contextlib.nullcontext():
+                code, sentence = _tenuto.run(
+                    settings,
+                    stage=stage,
+                    batch=batches,
+                    stepped=stepped if self._callbacks or self._tell is not None else None,
+                    digest=digest,
+                )
         finally:
             self._wishes = None
         if code != 0:
@@ -380,105 +387,3 @@ def _overrides_of(config: Mapping[str, Any]) -> list[str]:
             text = value if isinstance(value, str) else json.dumps(value)
             found.append(f"{section}.{key}={text}")
     return found
-
-
-class _Batches:
-    """The micro-batches of a run: a function of (held_out, iteration, micro)."""
-
-    def __init__(self, training: Any, held_out: Any, job: Mapping[str, Any]) -> None:
-        self._seed: int = job["seed"]
-        rows, micros = job["micro_rows"], job["micros"] * job["pipelines"]
-        self._functions = [
-            _function_of(data, what, rows, micros)
-            for data, what in ((training, "dataset"), (held_out, "validation"))
-        ]
-        # A worker that holds the first and the last stage asks for inputs and targets apart.
-        self._last: tuple[Any, Any] = (None, None)
-
-    def __call__(self, held_out: bool, iteration: int, micro: int) -> tuple[Tensors, Tensors]:
-        key = (held_out, iteration, micro)
-        known, batch = self._last
-        if known == key:
-            return batch
-        function = self._functions[1 if held_out else 0]
-        if function is None:
-            raise ValueError("a held-out pass needs fit(validation=...): give it")
-        batch = _pair_of(function(self._seed, iteration, micro), "the data set")
-        self._last = (key, batch)
-        return batch
-
-
-def _all_batches(
-    data: Any, job: Mapping[str, Any], micros: Optional[int]
-) -> Iterator[tuple[Tensors, Tensors]]:
-    """Yield the rows of a data set once, or the first `micros` micro-batches of a function."""
-    rows = job["micro_rows"]
-    if hasattr(data, "__getitem__") and hasattr(data, "__len__"):
-        starts = range(0, len(data), rows)
-        made = (
-            default_collate([data[row] for row in range(start, min(start + rows, len(data)))])
-            for start in starts
-        )
-    elif callable(data) and micros is not None:
-        made = (data(job["seed"], 0, micro) for micro in range(micros))
-    else:
-        raise TypeError(
-            "evaluate() needs a data set with len() and items (input, target), or a function of "
-            "(seed, iteration, micro) and micros="
-        )
-    for batch in made:
-        yield _pair_of(batch, "the data set")
-
-
-def _pair_of(made: Any, source: str) -> tuple[Tensors, Tensors]:
-    """Return a micro-batch as (inputs, targets), each a tuple of tensors."""
-    if not isinstance(made, (tuple, list)) or len(made) != 2:
-        raise TypeError(
-            f"{source} gives {type(made).__name__}: expected (inputs, targets), each a tensor or a "
-            "tuple of tensors"
-        )
-    return as_tensors(made[0], source), as_tensors(made[1], source)
-
-
-def _function_of(
-    data: Any, what: str, rows: int, micros: int
-) -> Optional[Callable[[int, int, int], Any]]:
-    if data is None:
-        return None
-    if hasattr(data, "__getitem__") and hasattr(data, "__len__"):
-        return _RowsInTurn(data, what, rows, micros)
-    if callable(data):
-        return data
-    raise TypeError(
-        f"{what} is {type(data).__name__}: expected a function of (seed, iteration, micro), or a "
-        "data set with len() and items (input, target)"
-    )
-
-
-class _RowsInTurn:
-    """Draws the rows of a map-style data set: each once an epoch, in an order made by the seed.
-
-    The row is a function of (seed, step, micro-batch, row), so whatever worker asks, and whatever
-    has died meanwhile, no row is left out or seen twice.
-    """
-
-    def __init__(self, data: Any, what: str, rows: int, micros: int) -> None:
-        self._data, self._rows, self._micros = data, rows, micros
-        self._order: tuple[int, Any] = (-1, None)
-        if len(data) == 0:
-            raise ValueError(f"{what} is empty: expected at least one row")
-
-    def index(self, seed: int, step: int, micro: int, row: int) -> int:
-        """Return which row of the data set this one is."""
-        number = (step * self._micros + micro) * self._rows + row
-        epoch, place = divmod(number, len(self._data))
-        known, order = self._order
-        if known != epoch:
-            generator = torch.Generator().manual_seed((seed * 1_000_003 + epoch) % 2**63)
-            order = torch.randperm(len(self._data), generator=generator)
-            self._order = (epoch, order)
-        return int(order[place])
-
-    def __call__(self, seed: int, step: int, micro: int) -> Any:
-        places = [self.index(seed, step, micro, row) for row in range(self._rows)]
-        return default_collate([self._data[place] for place in places])

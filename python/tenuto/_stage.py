@@ -12,9 +12,9 @@ from typing import Any, Optional
 import torch
 from torch import nn
 
-from ._model import BufferGuard, as_tensors, cards_of, computing, title_of
-
-Tensors = tuple[torch.Tensor, ...]
+from ._data import as_tensors
+from ._loaders import Tensors
+from ._model import BufferGuard, cards_of, computing, title_of
 
 
 class Stage:
