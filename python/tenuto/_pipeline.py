@@ -23,7 +23,7 @@ from ._data import Batches, all_batches, as_tensors, pair_of
 from ._join import joined
 from ._loaders import is_loader
 from ._model import ModelSource, Trace, build, cards_of, computing, ties_weights, title_of
-from ._place import place_of
+from ._place import Place, place_of
 from ._stage import Stage, checked_loss
 
 Config = Union[str, "os.PathLike[str]", Mapping[str, Any], None]
@@ -119,20 +119,8 @@ class Pipeline:
         Kubernetes has started the script (docs/bring-your-model.md), and ValueError when their
         environment is set in part.
         """
-        if is_loader():
-            raise RuntimeError(
-                "fit() is called while a loader imports the script: put what starts the run under "
-                '`if __name__ == "__main__":`'
-            )
         describes = os.environ.get("TENUTO_DESCRIBE")
-        launched = describes is not None or "TENUTO_COORDINATOR" in os.environ
-        # `tenuto launch` sets RANK and others too, and they stay when its run is done.
-        place = None if launched or Pipeline._has_run else place_of(os.environ)
-        if not launched and place is None:
-            raise RuntimeError(
-                "fit() trains once in a script that `tenuto launch` has started: type "
-                f"tenuto launch {sys.argv[0]}"
-            )
+        place = self._place()
         job = self._read_job()
         batches = Batches(dataset, validation, job, loaders)
         layers = build(self._model, job["seed"])
@@ -278,6 +266,24 @@ class Pipeline:
         if count == 0:
             raise ValueError("the data set is empty: expected at least one row")
         return total / count
+
+    def _place(self) -> Optional[Place]:
+        """Return this process's place; None: `tenuto launch` gives it. RuntimeError without one."""
+        if is_loader():
+            raise RuntimeError(
+                "fit() is called while a loader imports the script: put what starts the run under "
+                '`if __name__ == "__main__":`'
+            )
+        if "TENUTO_DESCRIBE" in os.environ or "TENUTO_COORDINATOR" in os.environ:
+            return None
+        # `tenuto launch` sets RANK and others too, and they stay when its run is done.
+        place = None if Pipeline._has_run else place_of(os.environ)
+        if place is None:
+            raise RuntimeError(
+                "fit() trains once in a script that `tenuto launch` has started: type "
+                f"tenuto launch {sys.argv[0]}"
+            )
+        return place
 
     def _read_job(self) -> dict[str, Any]:
         # More than any model has: the number of layers is not known before the seed is.
