@@ -33,16 +33,17 @@ SEES = {
     "plan": "sim collective world ir base",
     "engine": "runtime world ir base",
     "adapt": "plan sim collective world ir base",
+    "remedy": "adapt plan sim world ir base",
     "outlook": "adapt plan sim world ir base",
     "sync": "sim world ir base",
     "parameter_server": "sync transport sim world ir base",
     "page": "transport base",
-    "control": "protocol adapt sync plan monitor sim world ir transport base",
-    "run": "page parameter_server control protocol adapt sync plan monitor sim world ir transport "
-    "base",
+    "control": "protocol remedy adapt sync plan monitor sim world ir transport base",
+    "run": "page parameter_server control protocol remedy adapt sync plan monitor sim world ir "
+    "transport base",
     "analysis": "sim world ir base",
     "app": "analysis run worker page control protocol rehearsal communicator parameter_server sync "
-    "outlook adapt engine plan runtime monitor sim collective world transport ir base",
+    "outlook remedy adapt engine plan runtime monitor sim collective world transport ir base",
 }
 # Torch's headers: of src/, only src/engine may include them, even though src/app links src/engine.
 TORCH = re.compile(r"^(torch|ATen|c10|caffe2)/")

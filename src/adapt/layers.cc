@@ -7,7 +7,6 @@
 #include <set>
 #include <utility>
 
-#include "base/text.h"
 #include "ir/check.h"
 #include "plan/routed.h"
 #include "sim/price.h"
@@ -166,15 +165,6 @@ class Step {
   std::optional<Layout> best_;
 };
 
-Result<Duration> step_time(const Plan& plan, const Model& model, const Cluster& now) {
-  PriceOptions whole;
-  whole.lower_bound = false;
-  whole.staggered = plan.update.staggered;
-  const auto priced = price(plan, model, now, whole);
-  if (!priced.ok()) return priced.error();
-  return priced.value().period;
-}
-
 std::optional<Plan> plan_of(const Plan& plan, const Layout& layout) {
   std::vector<std::vector<WorkerId>> holders;
   for (const Stage& stage : layout.stages()) holders.push_back(stage.holders);
@@ -183,8 +173,88 @@ std::optional<Plan> plan_of(const Plan& plan, const Layout& layout) {
   return made;
 }
 
-Duration cost_of(const std::vector<LayerMove>& moves, const Plan& plan, const Model& model,
-                 const Cluster& now) {
+// The layout of a plan; nothing when its step is no shorter than `before`, or it cannot run.
+std::optional<LayerLayout> layout_of(Plan made, const Plan& plan, const Model& model,
+                                     const Cluster& now, Duration before) {
+  const auto step = whole_step_time(made, model, now);
+  if (!step.ok() || step.value() >= before) return std::nullopt;
+  LayerLayout found{moves_between(plan.stages, made.stages), std::move(made), step.value(), {}};
+  found.cost = cost_of_moves(found.moves, plan, model, now);
+  return found;
+}
+
+// The workers that are slow, or at the end of a link with a delay of its own, ascending.
+std::set<WorkerId> troubled_workers(const Plan& plan, const Cluster& now) {
+  std::set<WorkerId> all;
+  for (const Stage& stage : plan.stages) {
+    for (const WorkerId holder : stage.holders) {
+      if (now.workers[at(holder.value)].speed != 1) all.insert(holder);
+    }
+  }
+  for (const auto& [ends, link] : now.exceptions) {
+    for (const WorkerId worker : {ends.first, ends.second}) {
+      if (!stages_of(plan.stages, worker).empty()) all.insert(worker);
+    }
+  }
+  return all;
+}
+
+// True when no worker would hold a stage that it holds already, during the move or after it.
+bool may_swap(const Plan& plan, WorkerId a, WorkerId b) {
+  const bool tied = plan.update.tied;
+  for (size_t s = 0; s < plan.stages.size(); ++s) {
+    if (holds(plan.stages[s], a) && holds(plan.stages[s], b)) return false;
+  }
+  const Stage& first = plan.stages.front();
+  const Stage& last = plan.stages.back();
+  return !tied || !((holds(first, a) && holds(last, b)) || (holds(first, b) && holds(last, a)));
+}
+
+}  // namespace
+
+Result<std::vector<LayerLayout>> find_layer_layouts(const Plan& plan, const Model& model,
+                                                    const Cluster& now) {
+  const auto before = whole_step_time(plan, model, now);
+  if (!before.ok()) return before.error();
+  std::vector<LayerLayout> all;
+  Layout layout(plan, model, now);
+  for (size_t i = 0; i < kStepsPerLayer * plan.stages.size(); ++i) {
+    Step step(layout);
+    step.try_all(layout);
+    if (!step.best()) break;
+    layout = *step.best();
+    std::optional<Plan> made = plan_of(plan, layout);
+    if (!made) continue;
+    auto found = layout_of(std::move(*made), plan, model, now, before.value());
+    if (found) all.push_back(std::move(*found));
+  }
+  return all;
+}
+
+Result<std::vector<LayerLayout>> find_swaps(const Plan& plan, const Model& model,
+                                            const Cluster& now, int32_t most) {
+  const auto before = whole_step_time(plan, model, now);
+  if (!before.ok()) return before.error();
+  std::vector<LayerLayout> all;
+  std::set<std::pair<WorkerId, WorkerId>> tried;
+  for (const WorkerId troubled : troubled_workers(plan, now)) {
+    for (const WorkerId other : Layout(plan, model, now).workers()) {
+      const auto pair = std::minmax(troubled, other);
+      if (troubled == other || !may_swap(plan, troubled, other) || !tried.insert(pair).second) {
+        continue;
+      }
+      if (std::ssize(tried) > most) return all;
+      Plan made = with_swapped(plan, troubled, other);
+      if (!check(made).ok()) continue;
+      auto found = layout_of(std::move(made), plan, model, now, before.value());
+      if (found) all.push_back(std::move(*found));
+    }
+  }
+  return all;
+}
+
+Duration cost_of_moves(const std::vector<LayerMove>& moves, const Plan& plan, const Model& model,
+                       const Cluster& now) {
   std::map<WorkerId, Duration> sends;
   for (const LayerMove& move : moves) {
     const Stage& stage = plan.stages[at(move.stage.value)];
@@ -198,72 +268,6 @@ Duration cost_of(const std::vector<LayerMove>& moves, const Plan& plan, const Mo
   Duration longest{};  // all donors send in parallel
   for (const auto& [donor, time] : sends) longest = std::max(longest, time);
   return longest;
-}
-
-std::string milliseconds(Duration time) { return cat(fixed(to_milliseconds(time), 1), " ms"); }
-
-std::string moved(size_t count) { return cat(count, count == 1 ? " layer" : " layers"); }
-
-// Writes the reason for the decision in words.
-void explain(LayerMoves& found, const MoveTerms& terms) {
-  if (!found.moves.empty()) {
-    found.reason = cat("with ", moved(found.moves.size()), " at other workers a whole step takes ",
-                       milliseconds(found.after), " instead of ", milliseconds(found.before),
-                       "; the cluster has been as it is for ", terms.lasted,
-                       " steps, and the moves cost ", milliseconds(found.cost), " once");
-  } else if (found.pays_after >= 0) {
-    found.reason =
-        cat("moving layers would shorten a step of ", milliseconds(found.before), " to ",
-            milliseconds(found.after), ", but costs ", milliseconds(found.cost),
-            " once: it pays after ", found.pays_after, " steps in this state of the cluster");
-  } else {
-    found.reason =
-        cat("no move of layers shortens a step by ", fixed(100 * terms.least_gain, 0), " %");
-  }
-}
-
-}  // namespace
-
-Result<LayerMoves> find_layer_moves(const Plan& plan, const Model& model, const Cluster& now,
-                                    const MoveTerms& terms) {
-  const auto before = step_time(plan, model, now);
-  if (!before.ok()) return before.error();
-  LayerMoves best;
-  best.before = best.after = before.value();
-  const int64_t steps = std::min(terms.lasted, terms.left);
-  int64_t most = 0;  // nanoseconds that the best moves save
-  LayerMoves later;  // of the moves that do not pay now, those that pay soonest
-  Layout layout(plan, model, now);
-  for (size_t i = 0; i < kStepsPerLayer * plan.stages.size(); ++i) {
-    Step step(layout);
-    step.try_all(layout);
-    if (!step.best()) break;
-    layout = *step.best();
-    std::optional<Plan> made = plan_of(plan, layout);
-    if (!made) continue;
-    const auto after = step_time(*made, model, now);
-    if (!after.ok()) continue;
-    const Duration gain = before.value() - after.value();
-    const double least = terms.least_gain * static_cast<double>(before.value().count());
-    if (static_cast<double>(gain.count()) < std::max(least, 1.0)) continue;
-    LayerMoves found;
-    found.moves = moves_between(plan.stages, layout.stages());
-    found.before = before.value();
-    found.after = after.value();
-    found.cost = cost_of(found.moves, plan, model, now);
-    const int64_t saved = gain.count() * steps - found.cost.count();
-    const int64_t pays_after = found.cost.count() / gain.count() + 1;
-    if (saved > most) {
-      most = saved;
-      best = std::move(found);
-      best.plan = std::move(*made);
-    } else if (later.pays_after < 0 || pays_after < later.pays_after) {
-      later = {{}, {}, found.before, found.after, found.cost, pays_after, {}};
-    }
-  }
-  if (best.moves.empty() && later.pays_after >= 0) best = std::move(later);
-  explain(best, terms);
-  return best;
 }
 
 }  // namespace tenuto

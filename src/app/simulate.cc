@@ -15,6 +15,7 @@
 #include "app/plan_file.h"
 #include "app/simulate_case.h"
 #include "app/simulate_days.h"
+#include "app/simulate_remedies.h"
 #include "app/waiting_line.h"
 #include "base/clock.h"
 #include "base/file.h"
@@ -82,6 +83,17 @@ void print_json(const SimulateOptions& options, const SimulationCase& it, const 
                                  {"step_ms", to_milliseconds(stretch.time)},
                                  {"faults", stretch.faults}});
   }
+  if (it.rehearsed) {
+    tree["with_remedies"] = {{"total_ms", it.rehearsed->total_ms}};
+    for (const RehearsedSteps& part : it.rehearsed->parts) {
+      tree["with_remedies"]["parts"].push_back({{"first_step", part.first},
+                                                {"end_step", part.end},
+                                                {"step_ms", to_milliseconds(part.step)},
+                                                {"change_ms", to_milliseconds(part.change)},
+                                                {"remedy", part.remedy},
+                                                {"reason", part.reason}});
+    }
+  }
   if (!timeline.peak_bytes.empty()) {
     for (const Bytes peak : timeline.peak_bytes) tree["peak_bytes"].push_back(peak.count);
   }
@@ -115,6 +127,17 @@ void print_path(const Timeline& timeline, std::ostream& out) {
                                 : std::string("\n"));
 }
 
+void print_remedies(const Rehearsed& rehearsed, std::ostream& out) {
+  for (size_t i = 0; i < rehearsed.parts.size(); ++i) {
+    const RehearsedSteps& part = rehearsed.parts[i];
+    out << cat(i == 0 ? "remedies    " : "            ", part.first, " to ", part.end - 1, ": ",
+               to_milliseconds(part.step), " ms each, ", part.remedy);
+    if (part.change > Duration{}) out << cat(", which costs ", to_milliseconds(part.change), " ms");
+    out << "\n";
+  }
+  out << cat("            in all ", fixed(rehearsed.total_ms, 1), " ms\n");
+}
+
 void print_text(const SimulateOptions& options, const SimulationCase& it, const Timeline& timeline,
                 std::ostream& out) {
   const double bound = to_milliseconds(timeline.lower_bound);
@@ -139,6 +162,7 @@ void print_text(const SimulateOptions& options, const SimulationCase& it, const 
                to_milliseconds(stretch.time), " ms each", faults.empty() ? "" : ", with ", faults,
                "\n");
   }
+  if (it.rehearsed) print_remedies(*it.rehearsed, out);
   out << cat("lower bound ", bound, " ms",
              bound > 0 ? cat(" (", fixed(period / bound, 3), "x)") : std::string(),
              it.routed ? " of all routings\n" : "\n");
@@ -159,10 +183,13 @@ void print_text(const SimulateOptions& options, const SimulationCase& it, const 
   if (options.gantt) out << gantt(timeline.spans, it.plan);
 }
 
-// If the job injects faults: prices all steps, and applies the faults of the first step to the
-// cluster.
+// If the job injects faults: prices all steps, under its plan and with what the run would do, and
+// applies the faults of the first step to the cluster.
 Status price_with_faults(const SimulateOptions& options, SimulationCase& it) {
   if (it.faults.empty()) return ok();
+  auto rehearsed = rehearse_job(it, options.iterations);
+  if (!rehearsed.ok()) return rehearsed.error();
+  it.rehearsed = std::move(rehearsed).value();
   auto stretches =
       price_steps(it.plan, it.model, it.cluster, {it.faults, it.seats, options.iterations},
                   price_options_of(options, it));

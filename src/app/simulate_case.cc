@@ -294,6 +294,9 @@ Result<SimulationCase> case_of_job(const SimulateOptions& options, Watch& watch)
   if (it.send == "blocking") it.update = false;  // blocking sends are priced without the update
   it.faults = job.faults;
   it.seats = job.seats();
+  const ResilienceSettings& resilience = job.resilience;
+  it.remedies = {resilience.slow_links == "adapt" && it.send != "blocking",
+                 resilience.slow_workers == "adapt", resilience.layers == "adapt"};
   return it;
 }
 

@@ -14,6 +14,7 @@
 #include "app/simulate.h"
 #include "base/result.h"
 #include "ir/plan.h"
+#include "remedy/rehearse.h"
 #include "sim/price.h"
 #include "sim/timeline.h"
 #include "world/cluster.h"
@@ -21,6 +22,12 @@
 #include "world/model.h"
 
 namespace tenuto {
+
+// What a job's [resilience] lets its run do: reorder ops, give micro-batches to other workers, and
+// move layers.
+struct AllowedRemedies {
+  bool order = false, routes = false, layers = false;
+};
 
 // What is to be priced.
 struct SimulationCase {
@@ -34,7 +41,9 @@ struct SimulationCase {
   std::string send = "offloaded";
   std::vector<Fault> faults;  // injected, on top of the cluster
   Seats seats{1};
-  std::vector<Stretch> stretches{};      // of the iterations, when there are faults
+  std::vector<Stretch> stretches{};           // of the iterations, when there are faults
+  std::optional<AllowedRemedies> remedies{};  // of a job
+  std::optional<Rehearsed> rehearsed{};       // the iterations with what the run would do
   std::optional<LayoutSettings> kept{};  // with the layers of a file: what devices keep of them
   std::vector<WorkerMemory> memory{};    // of workers whose memory and layers are known
 };

@@ -36,6 +36,10 @@ void DecisionPart::follow(DecisionPart later) {
   append(repaired, std::move(later.repaired));
   if (later.checkpoint) checkpoint = std::move(later.checkpoint);
   if (later.wanted) wanted = std::move(later.wanted);
+  if (!later.alternatives.empty()) {
+    alternatives = std::move(later.alternatives);
+    expected_steps = later.expected_steps;
+  }
 }
 
 }  // namespace tenuto

@@ -8,12 +8,12 @@
 #include <string>
 #include <vector>
 
-#include "adapt/layers.h"
 #include "base/unit.h"
 #include "control/edit.h"
 #include "control/state.h"
 #include "monitor/verdict.h"
 #include "protocol/report.h"
+#include "remedy/choose_remedy.h"
 #include "world/cluster.h"
 #include "world/model.h"
 
@@ -61,10 +61,8 @@ struct PlanRequest {
   std::shared_ptr<const Plan> plan;  // the present one
   Model model;                       // as measured
   Cluster cluster;
-  bool routing = false;  // micro-batches may go to other workers
-  bool update = false;   // asks only whether the same plan is faster with steps ahead of the norm
-  // If set, also asks whether layers should move to other workers, on these terms.
-  std::optional<MoveTerms> layers = {};
+  RemedyTerms terms = {};  // which changes may be taken
+  bool update = false;     // asks only whether the same plan is faster with steps ahead of the norm
 };
 
 // The default kind of a reason.
@@ -84,6 +82,10 @@ struct DecisionPart {
   std::vector<Verdict> verdicts;  // what detection has found
   std::vector<Repaired> repaired;
   std::optional<PlanRequest> wanted;
+  // Of a decision about the plan: what was compared, and for how many steps the cluster is expected
+  // to stay as it is.
+  std::vector<Alternative> alternatives;
+  double expected_steps = 0;
 
   // Adds the sentence to the reason; an empty sentence adds nothing.
   void say(const std::string& sentence);

@@ -281,6 +281,10 @@ void change(State& s, const StepMeasured& edit) {
   s.planning.stale = s.planning.stale || edit.changed;
   if (edit.other) s.planning.changed_at = edit.step;
   if (edit.monitor) s.planning.monitor = edit.monitor;
+  if (edit.other) {
+    const MonitorState& monitor = *s.planning.monitor;
+    s.planning.troubles.note(monitor.healthy, monitor.cluster, edit.step);
+  }
 }
 
 void change(State& s, const CheckpointReady& edit) { s.storing = edit.version; }

@@ -11,6 +11,7 @@
 #include "ir/layer_move.h"
 #include "ir/plan.h"
 #include "protocol/report.h"
+#include "remedy/choose_remedy.h"
 #include "world/fault.h"
 
 namespace tenuto {
@@ -57,6 +58,9 @@ struct Planned {
   std::vector<LayerMove> moves = {};
   // Moves would pay once the cluster has not changed for this many steps; -1 = no moves would pay.
   int64_t pays_after = -1;
+  // What was compared, and for how many steps the cluster is expected to stay as it is.
+  std::vector<Alternative> alternatives = {};
+  double expected_steps = 0;
 };
 // The coordinator's own side cannot go on, for example because the disk is full.
 struct Trouble {

@@ -81,6 +81,7 @@ Planning begin_planning(const Rules& rules) {
   planning.present = planning.previous = rules.plan;
   planning.present_name = planning.previous_name = cat(rules.epoch);
   planning.from = rules.first_step;
+  planning.troubles = TroubleLog(rules.first_step);
   planning.slow_links = rules.slow_links;
   MonitorOptions options;
   options.least_gain = kLeastGain;
@@ -126,13 +127,15 @@ void readmit(Planning& planning, const Rules& rules, WorkerId worker) {
 PlanRequest question_of(const State& state, std::shared_ptr<const Plan> present, bool routing) {
   const Planning& planning = state.planning;
   Model model = measured_model(state.rules.model, *present, *planning.monitor);
-  PlanRequest request{planning.request, std::move(present), std::move(model),
-                      planning.monitor->cluster, routing};
-  if (state.rules.layers != SlowLinks::Off && state.situation == Situation::Running) {
-    request.layers = MoveTerms{.lasted = open_step(state) - planning.changed_at,
-                               .left = state.stop_at - state.committed};
-  }
-  return request;
+  RemedyTerms terms;
+  terms.routes = routing;
+  terms.layers = state.rules.layers != SlowLinks::Off && state.situation == Situation::Running;
+  terms.troubles = planning.troubles.known(open_step(state));
+  terms.troubles.lasted = open_step(state) - planning.changed_at;
+  terms.left = state.stop_at - state.committed;
+  terms.healthy = {planning.monitor, &planning.monitor->healthy};
+  terms.home = state.grown ? state.rules.whole : state.rules.plan;
+  return {planning.request, std::move(present), std::move(model), planning.monitor->cluster, terms};
 }
 
 DecisionPart propose(const State& state, std::shared_ptr<const Plan> plan,

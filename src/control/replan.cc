@@ -180,6 +180,8 @@ DecisionPart take_planned(const State& state, const Planned& planned) {
   if (!of_update && planning.slow_links != SlowLinks::Adapt) return out;
   // The plan was made for a cluster that has changed since: another plan follows.
   if (planning.stale || receiving) return out;
+  out.alternatives = planned.alternatives;
+  out.expected_steps = planned.expected_steps;
   if (!planned.moves.empty()) return out;  // give_layers() proposes the plans
   if (planned.plan == nullptr) {
     out.say(planned.reason);

@@ -16,6 +16,7 @@
 #include "ir/layer_move.h"
 #include "monitor/monitor.h"
 #include "protocol/report.h"
+#include "remedy/trouble_log.h"
 #include "world/cluster.h"
 #include "world/fault.h"
 #include "world/model.h"
@@ -132,6 +133,7 @@ struct Planning {
   bool stale = false;      // ask for a plan: the cluster has changed, or `present` is interim
   int64_t review_at = -1;  // at the commit of this version a better plan is sought in any case
   int64_t changed_at = 0;  // the step at which the cluster last changed
+  TroubleLog troubles;     // that the run has had
   SlowLinks slow_links = SlowLinks::Observe;
   UpdateChoice update;
 };

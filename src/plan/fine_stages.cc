@@ -1,11 +1,13 @@
 #include "plan/fine_stages.h"
 
 #include <algorithm>
+#include <numeric>
 #include <utility>
 #include <vector>
 
 #include "base/contains.h"
 #include "base/text.h"
+#include "plan/copies.h"
 #include "plan/lower.h"
 
 namespace tenuto {
@@ -64,6 +66,86 @@ Summings divide(const Summings& coarse, const std::vector<Stage>& stages) {
   return fine;
 }
 
+// The worker that runs each micro-batch, by stage and micro-batch.
+std::vector<std::vector<WorkerId>> runners_of(const Plan& plan) {
+  std::vector<std::vector<WorkerId>> runners(plan.stages.size());
+  for (auto& of : runners) of.resize(at(plan.schedule.micro_count));
+  for (size_t w = 0; w < plan.schedule.lists.size(); ++w) {
+    for (const Op& op : plan.schedule.lists[w]) {
+      if (op.kind != OpKind::Forward) continue;
+      runners[at(op.stage.value)][at(op.micro.value)] = {static_cast<int32_t>(w)};
+    }
+  }
+  return runners;
+}
+
+// Stages of a plan that become one, [first, end).
+struct Merged {
+  int32_t first = 0, end = 0;
+};
+
+std::vector<Merged> merged_stages(const Plan& plan) {
+  const auto runners = runners_of(plan);
+  std::vector<Merged> all;
+  for (int32_t s = 0; s < std::ssize(plan.stages); ++s) {
+    const Stage& stage = plan.stages[at(s)];
+    const bool joins = s > 0 && stage.holders == plan.stages[at(s - 1)].holders &&
+                       stage.recompute == plan.stages[at(s - 1)].recompute &&
+                       runners[at(s)] == runners[at(s - 1)];
+    if (joins) {
+      all.back().end = s + 1;
+    } else {
+      all.push_back({s, s + 1});
+    }
+  }
+  return all;
+}
+
+// Keeps one op of those that the merged stages of a micro-batch have: of the stage at which the
+// micro-batch arrives.
+std::vector<Op> unite(const std::vector<Op>& list, const std::vector<Merged>& stages) {
+  std::vector<Op> coarse;
+  for (const Op& op : list) {
+    if (is_message(op) || !has_micro(op)) continue;
+    const auto of = std::find_if(stages.begin(), stages.end(),
+                                 [&](const Merged& merged) { return op.stage.value < merged.end; });
+    const bool back = op.kind == OpKind::BackwardInput || op.kind == OpKind::BackwardWeight;
+    if (op.stage.value != (back ? of->end - 1 : of->first)) continue;
+    Op whole = op;
+    whole.stage = {static_cast<int32_t>(of - stages.begin())};
+    coarse.push_back(whole);
+  }
+  return coarse;
+}
+
+// The limits for the united list `coarse`, whose worker had `held` stages and now has one.
+Limit unite(const Limit& fine, const std::vector<Op>& coarse, int64_t held) {
+  const Limit all = limit_of(coarse);
+  Limit limit;
+  if (fine.micros > 0) limit.micros = all.micros;
+  if (fine.warm_up > 0) limit.warm_up = all.warm_up;
+  if (fine.memory.most == 0 || held == 0) return limit;
+  limit.memory = {fine.memory.most, fine.memory.whole * held, fine.memory.late * held};
+  const int64_t unit = std::gcd(limit.memory.most, std::gcd(limit.memory.whole, limit.memory.late));
+  limit.memory = {limit.memory.most / unit, limit.memory.whole / unit, limit.memory.late / unit};
+  return limit;
+}
+
+// The all-reduces of united stages: each has that of its first stage.
+Summings unite(const Summings& fine, const std::vector<Merged>& stages) {
+  Summings coarse;
+  for (const auto& [of, summing] : fine) {
+    if (of.size() > 1) {
+      coarse[{{0}, {static_cast<int32_t>(stages.size()) - 1}}] = summing;
+      continue;
+    }
+    for (size_t s = 0; s < stages.size(); ++s) {
+      if (of.front().value == stages[s].first) coarse[{{static_cast<int32_t>(s)}}] = summing;
+    }
+  }
+  return coarse;
+}
+
 bool share_a_holder(const Stage& one, const Stage& other) {
   return std::any_of(one.holders.begin(), one.holders.end(),
                      [&](WorkerId holder) { return holds(other, holder); });
@@ -114,6 +196,46 @@ Result<Plan> with_fine_stages(const Plan& plan) {
   }
   insert_messages(fine.evaluation);
   return fine;
+}
+
+std::optional<Plan> with_coarse_stages(const Plan& plan) {
+  const Copies copies = copies_in(plan);
+  for (const auto& of : copies) {
+    if (!of.empty()) return std::nullopt;
+  }
+  const std::vector<Merged> merged = merged_stages(plan);
+  Plan coarse;
+  coarse.order = plan.order;
+  coarse.dispatch = plan.dispatch;
+  coarse.split_backward = plan.split_backward;
+  coarse.update = plan.update;
+  for (const Merged& of : merged) {
+    const Stage& first = plan.stages[at(of.first)];
+    coarse.stages.push_back(
+        {first.layer_first, plan.stages[at(of.end - 1)].layer_end, first.holders, first.recompute});
+  }
+  const auto count = static_cast<int32_t>(merged.size());
+  coarse.schedule.stage_count = count;
+  coarse.schedule.micro_count = plan.schedule.micro_count;
+  coarse.schedule.all_reduce = plan.schedule.all_reduce;
+  for (size_t w = 0; w < plan.schedule.lists.size(); ++w) {
+    const WorkerId worker{static_cast<int32_t>(w)};
+    if (stages_of(coarse.stages, worker).size() > 1) return std::nullopt;
+    coarse.schedule.lists.push_back(unite(plan.schedule.lists[w], merged));
+    if (plan.limits.empty()) continue;
+    coarse.limits.push_back(unite(plan.limits[w], coarse.schedule.lists[w],
+                                  std::ssize(stages_of(plan.stages, worker))));
+  }
+  insert_messages(coarse.schedule);
+  append_update(coarse, unite(summings_of(plan.schedule), merged));
+  if (plan.evaluation == Schedule{}) return coarse;
+  coarse.evaluation.stage_count = count;
+  coarse.evaluation.micro_count = plan.evaluation.micro_count;
+  for (const auto& list : plan.evaluation.lists) {
+    coarse.evaluation.lists.push_back(unite(list, merged));
+  }
+  insert_messages(coarse.evaluation);
+  return coarse;
 }
 
 }  // namespace tenuto

@@ -2,6 +2,8 @@
 // move to another worker as a stage of its own.
 #pragma once
 
+#include <optional>
+
 #include "base/result.h"
 #include "ir/plan.h"
 
@@ -18,5 +20,15 @@ namespace tenuto {
 // Requires: check(plan) is ok
 // Errors:   Infeasible/Job  the first and the last layer share a weight and are held by one worker
 Result<Plan> with_fine_stages(const Plan& plan);
+
+// The opposite: neighbouring stages become one stage where the same workers hold them and run the
+// same micro-batches of them. The searches in adapt/ need plans whose workers hold one stage each.
+// A worker computes the same in the same order, if its list runs the stages of a micro-batch one
+// after the other, as with_fine_stages() makes them. Limits allow as many micro-batches as before.
+//
+// Returns: nothing when some worker would still hold several stages, or a stage has copies
+//
+// Requires: check(plan) is ok
+std::optional<Plan> with_coarse_stages(const Plan& plan);
 
 }  // namespace tenuto

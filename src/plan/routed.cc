@@ -360,6 +360,27 @@ Plan with_joiners(const Plan& plan, const std::vector<std::vector<WorkerId>>& jo
   return check(last).ok() ? last : made;
 }
 
+Plan with_swapped(const Plan& plan, WorkerId a, WorkerId b) {
+  const auto other = [&](WorkerId worker) { return worker == a ? b : worker == b ? a : worker; };
+  Work work;
+  for (const auto& list : plan.schedule.lists) {
+    std::vector<Op>& kept = work.lists.emplace_back();
+    std::copy_if(list.begin(), list.end(), std::back_inserter(kept),
+                 [](const Op& op) { return !is_message(op) && has_micro(op); });
+  }
+  std::swap(work.lists[at(a.value)], work.lists[at(b.value)]);
+  work.idle = copies_in(plan);
+  for (size_t s = 0; s < plan.stages.size(); ++s) {
+    auto& holders = work.holders.emplace_back(plan.stages[s].holders);
+    for (auto* of : {&holders, &work.idle[s]}) {
+      std::transform(of->begin(), of->end(), of->begin(), other);
+    }
+  }
+  Plan made = with_work(plan, std::move(work));
+  for (Limit& limit : made.limits) limit.micros = limit.warm_up = 0;
+  return made;
+}
+
 Result<Plan> without_workers(const Plan& plan, const std::vector<bool>& alive) {
   CHECK(alive.size() == plan.schedule.lists.size(), "a flag for each worker");
   Copies copies = copies_in(plan);

@@ -71,6 +71,12 @@ Plan with_holders(const Plan& plan, std::vector<std::vector<WorkerId>> holders);
 // Requires: check(plan) is ok; joiners for each stage, who hold nothing in the plan
 Plan with_joiners(const Plan& plan, const std::vector<std::vector<WorkerId>>& joiners);
 
+// The plan in which workers `a` and `b` have changed places: each holds the stages of the other one
+// and runs its micro-batches. Ready dispatch; only the memory limits stay.
+//
+// Requires: check(plan) is ok
+Plan with_swapped(const Plan& plan, WorkerId a, WorkerId b);
+
 // with_holders() without the workers that are not `alive`. A worker with a copy of a stage
 // (copies.h) keeps the copy. If no live worker runs that stage, the worker with the copy runs it
 // from now on, and leaves its own stage to others if there are any.

@@ -10,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "adapt/mesh.h"
 #include "adapt/spread.h"
 #include "base/clock.h"
 #include "base/file.h"
@@ -73,7 +74,7 @@ class Coordinator {
   void tell_faults();
   void start_again();
   void make_ahead();
-  void note(const std::string& kind, const std::string& sentence);
+  void note(const std::string& kind, const std::string& sentence, const EventDetails& details = {});
   void say(const std::string& kind, int64_t step, const std::string& sentence);
   void leave();
 
@@ -338,7 +339,10 @@ std::vector<decltype(Input::what)> Coordinator::apply(const Decision& decision, 
   if (decision.wanted) planner_->ask(*decision.wanted);
   if (!decision.reason.empty()) {
     const bool ends = state_.ending && before != Situation::Ended;
-    note(ends ? "end" : begins ? "start" : decision.event, decision.reason);
+    EventDetails details;
+    details.remedies = decision.alternatives;
+    details.expected_steps = decision.expected_steps;
+    note(ends ? "end" : begins ? "start" : decision.event, decision.reason, details);
     const bool person = !begins && !state_.ending;
     if (person) input_.progress->event(decision.reason);
   }
@@ -363,6 +367,7 @@ void Coordinator::make_ahead() {
   if (ahead_of_ && same_situation(*ahead_of_, cluster)) return;
   ahead_of_ = cluster;
   PlanRequest situation = question_of(state_, plan_of_all(state_), true);
+  situation.terms.layers = false;  // none moves before the others run on
   situation.request = ++situations_;
   planner_->make_ahead(std::move(situation));
 }
@@ -433,8 +438,9 @@ Stored Coordinator::store_checkpoint(const CheckpointRecord& checkpoint) {
   return {checkpoint.version, ""};
 }
 
-void Coordinator::note(const std::string& kind, const std::string& sentence) {
-  files_.note(kind, {state_.epoch, open_step(state_)}, sentence);
+void Coordinator::note(const std::string& kind, const std::string& sentence,
+                       const EventDetails& details) {
+  files_.note(kind, {state_.epoch, open_step(state_)}, sentence, details);
 }
 
 // Writes an event for the record, and shows it to the user.

@@ -140,6 +140,12 @@ void LivePage::note(const std::string& kind, RunMoment moment, const std::string
                     const EventDetails& details) {
   if (!server_) return;
   history_.add_event(kind, moment.epoch, moment.step, sentence);
+  if (!details.remedies.empty()) {
+    alternatives_.clear();
+    for (const Alternative& one : details.remedies) {
+      alternatives_.push_back({one.name, to_milliseconds(one.step), "ms a step"});
+    }
+  }
   if (kind != "mode") return;
   change(sentence);
   alternatives_.clear();

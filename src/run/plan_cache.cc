@@ -52,12 +52,12 @@ bool same_situation(const Cluster& a, const Cluster& b) {
 }
 
 bool PlanCache::answers(const Kept& kept, const PlanRequest& request) {
-  return kept.routing == request.routing && same_situation(kept.cluster, request.cluster) &&
+  return kept.routing == request.terms.routes && same_situation(kept.cluster, request.cluster) &&
          fits(*kept.plan, *request.plan);
 }
 
 void PlanCache::keep(const PlanRequest& request, std::shared_ptr<const Plan> plan) {
-  Kept kept{request.model, request.cluster, request.routing, std::move(plan), 0};
+  Kept kept{request.model, request.cluster, request.terms.routes, std::move(plan), 0};
   for (const Schedule* schedule : {&kept.plan->schedule, &kept.plan->evaluation}) {
     for (const auto& list : schedule->lists) kept.ops += static_cast<int64_t>(list.size());
   }

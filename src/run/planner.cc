@@ -17,35 +17,12 @@ namespace {
 
 constexpr int kPoliteness = 10;  // niceness of the thread that makes plans ahead
 
-AdaptOptions options_of(const PlanRequest& request) {
-  AdaptOptions options;
-  options.price.update = false;
-  options.price.staggered = request.plan->update.staggered;
-  options.routing = request.routing;
-  options.steps_in_turn = true;
-  return options;
-}
-
-// The time of a step under the plan; nothing when it cannot run.
-std::optional<Duration> price_of(const Plan& plan, const PlanRequest& request) {
-  PriceOptions options = options_of(request).price;
-  options.lower_bound = false;
-  // Leave the update out of the price where it is the same in all plans.
-  options.update = sums_follow_cluster(plan.schedule);
-  const auto priced = price(plan, request.model, request.cluster, options);
-  return priced.ok() ? std::optional(priced.value().period) : std::nullopt;
-}
-
 // A clause with the predicted time of a whole step, with reductions, norm and update, to compare
 // with measured steps.
 std::string promise_of(const Plan& plan, const PlanRequest& request) {
-  PriceOptions whole;
-  whole.lower_bound = false;
-  whole.staggered = plan.update.staggered;
-  const auto step = price(plan, request.model, request.cluster, whole);
+  const auto step = whole_step_time(plan, request.model, request.cluster);
   if (!step.ok()) return {};
-  return cat("; a whole step, with its update: ", fixed(to_milliseconds(step.value().period), 1),
-             " ms");
+  return cat("; a whole step, with its update: ", fixed(to_milliseconds(step.value()), 1), " ms");
 }
 
 // Whether the plan would be faster with steps ahead of the norm. A clipped step is run twice, which
@@ -143,60 +120,29 @@ void Planner::keep(const PlanRequest& request, const Plan& plan) {
 
 Planned Planner::answer(const PlanRequest& request) {
   if (request.update) return weigh_update(request);
-  Planned answered = answer_without_moves(request);
-  if (!request.layers) return answered;
-  // Layers move only if that gains something beyond the best plan in which they stay.
-  const Plan& plan = answered.plan ? *answered.plan : *request.plan;
-  auto found = find_layer_moves(plan, request.model, request.cluster, *request.layers);
-  if (!found.ok()) return answered;
-  LayerMoves& moves = found.value();
-  answered.pays_after = moves.pays_after;
-  if (moves.moves.empty()) {
-    if (moves.pays_after >= 0) answered.reason += cat("; ", moves.reason);
-    return answered;
-  }
-  answered.plan = std::make_shared<const Plan>(std::move(moves.plan));
-  answered.moves = std::move(moves.moves);
-  answered.reason = std::move(moves.reason);
-  return answered;
-}
-
-Planned Planner::answer_without_moves(const PlanRequest& request) {
   const Duration begun = monotonic_clock().now();
   std::shared_ptr<const Plan> kept;
   {
     const std::lock_guard lock(mutex_);
     kept = cache_.find(request);
   }
-  const auto took = [&](const char* how) {
-    return cat(" (", how, " in ", fixed(to_milliseconds(monotonic_clock().now() - begun), 1),
-               " ms)");
-  };
-  const auto price = kept ? price_of(*kept, request) : std::nullopt;
-  if (price) {
-    const AdaptOptions options;
-    const auto present = price_of(*request.plan, request);
-    const bool pays =
-        !present || static_cast<double>(price->count()) <=
-                        (1 - options.least_gain) * static_cast<double>(present->count());
-    if (!pays) {
-      return {request.request, nullptr,
-              cat("the plan ", request.plan->order, " stays: one made ahead is not ",
-                  fixed(100 * options.least_gain, 0), " % faster", took("found"))};
-    }
-    return {request.request, kept,
-            cat("made ahead: ", fixed(to_milliseconds(*price), 3), " ms",
-                present ? cat(" instead of ", fixed(to_milliseconds(*present), 3), " ms")
-                        : std::string(),
-                promise_of(*kept, request), took("found"))};
+  auto chosen = choose_remedy(*request.plan, request.model, request.cluster, request.terms, kept);
+  if (!chosen.ok()) return {request.request, nullptr, chosen.error().message};
+  RemedyChoice& choice = chosen.value();
+  if (request.terms.routes && !kept && choice.moves.empty()) {
+    keep(request, choice.plan ? *choice.plan : *request.plan);
   }
-  const Result<Adapted> adapted =
-      adapt(*request.plan, request.model, request.cluster, options_of(request));
-  if (!adapted.ok()) return {request.request, nullptr, adapted.error().message};
-  const Adapted& found = adapted.value();
-  if (request.routing) keep(request, found.plan);
-  return {request.request, found.changed ? std::make_shared<const Plan>(found.plan) : nullptr,
-          found.reason + promise_of(found.plan, request) + took("planned")};
+  Planned answered{request.request, choice.plan, std::move(choice.reason)};
+  if (choice.moves.empty()) {
+    answered.reason += promise_of(choice.plan ? *choice.plan : *request.plan, request);
+  }
+  answered.reason += cat(" (", kept ? "found" : "planned", " in ",
+                         fixed(to_milliseconds(monotonic_clock().now() - begun), 1), " ms)");
+  answered.moves = std::move(choice.moves);
+  answered.pays_after = choice.pays_after;
+  answered.alternatives = std::move(choice.alternatives);
+  answered.expected_steps = choice.expected_steps;
+  return answered;
 }
 
 void Planner::answer_requests() {
@@ -234,9 +180,9 @@ void Planner::work_ahead() {
     }
     const auto request = without(situation, worker);
     if (request) {
-      const auto adapted =
-          adapt(*request->plan, request->model, request->cluster, options_of(*request));
-      if (adapted.ok()) keep(*request, adapted.value().plan);
+      const auto chosen =
+          choose_remedy(*request->plan, request->model, request->cluster, request->terms);
+      if (chosen.ok()) keep(*request, chosen.value().plan ? *chosen.value().plan : *request->plan);
     }
     const std::lock_guard lock(mutex_);
     // A newer situation that has come meanwhile begins with its own first worker.

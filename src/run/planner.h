@@ -9,7 +9,6 @@
 #include <thread>
 #include <vector>
 
-#include "adapt/adapt.h"
 #include "control/decide.h"
 #include "run/plan_cache.h"
 
@@ -44,9 +43,8 @@ class Planner {
 
   void answer_requests();
   void work_ahead();
-  // Answers with the plan that was made ahead or, if there is none, searches for one.
+  // Chooses the remedy, with the plan that was made ahead if there is one.
   Planned answer(const PlanRequest& request);
-  Planned answer_without_moves(const PlanRequest& request);
   void keep(const PlanRequest& request, const Plan& plan);
 
   const std::function<void()> wake_;

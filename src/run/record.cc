@@ -172,6 +172,14 @@ Status Record::event(const std::string& kind, int64_t epoch, int64_t step,
                                     {"age", one.age},
                                     {"progress", one.progress}});
   }
+  for (const Alternative& one : details.remedies) {
+    line["expected_steps"] = details.expected_steps;
+    line["alternatives"].push_back({{"name", one.name},
+                                    {"step_ms", to_milliseconds(one.step)},
+                                    {"change_ms", to_milliseconds(one.change)},
+                                    {"total_ms", one.total_ms},
+                                    {"chosen", one.chosen}});
+  }
   return events_.write(line.dump(-1, ' ', false, Json::error_handler_t::replace));
 }
 

@@ -17,6 +17,7 @@
 #include "control/decide.h"
 #include "ir/plan.h"
 #include "parameter_server/host_message.h"
+#include "remedy/choose_remedy.h"
 #include "run/progress.h"
 #include "run/served_steps.h"
 #include "sim/trace.h"
@@ -38,6 +39,10 @@ struct EventDetails {
   std::vector<servers::ModeAlternative> alternatives = {};
   // Of a straggler: why it is late (to_text of a StragglerCause), and on which host. Empty = none.
   std::string cause = {}, host = {};
+  // Of a decision about the plan: what was compared, and for how many steps the cluster is expected
+  // to stay as it is.
+  std::vector<Alternative> remedies = {};
+  double expected_steps = 0;
 };
 
 // The spans of a step as they were expected; may be empty.

@@ -174,6 +174,15 @@ Duration op_time(const Op& op, const Plan& plan, const std::vector<StageCost>& c
   }
 }
 
+Result<Duration> whole_step_time(const Plan& plan, const Model& model, const Cluster& cluster) {
+  PriceOptions whole;
+  whole.lower_bound = false;
+  whole.staggered = plan.update.staggered;
+  const auto priced = price(plan, model, cluster, whole);
+  if (!priced.ok()) return priced.error();
+  return priced.value().period;
+}
+
 Result<Timeline> price(const Plan& plan, const Model& model, const Cluster& cluster,
                        const PriceOptions& options) {
   const Schedule& schedule = options.evaluation ? plan.evaluation : plan.schedule;

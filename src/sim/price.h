@@ -89,6 +89,10 @@ inline bool steps_overlap(const PriceOptions& options) {
 Result<Timeline> price(const Plan& plan, const Model& model, const Cluster& cluster,
                        const PriceOptions& options = {});
 
+// The time of a whole step as a run takes it: with reductions, norm and update, and under a
+// staggered update the period. Errors as price().
+Result<Duration> whole_step_time(const Plan& plan, const Model& model, const Cluster& cluster);
+
 // The time that the op takes on the compute lane of a worker of speed 1. Only this function knows
 // what an unsplit backward costs: BackwardInput takes the time of both gradients, BackwardWeight
 // none.

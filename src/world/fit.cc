@@ -244,11 +244,6 @@ Found misfit_of_layers(const Job& job) {
   if (resilience.slow_links != "adapt") {
     return needs(cat("resilience.slow_links = \"adapt\", found \"", resilience.slow_links, "\""));
   }
-  if (resilience.slow_workers == "adapt") {
-    return needs(
-        "resilience.slow_workers = \"observe\": either layers or micro-batches leave a slow "
-        "worker, not both");
-  }
   if (resilience.copies > 0) {
     return needs(cat("resilience.copies = 0, found ", resilience.copies));
   }

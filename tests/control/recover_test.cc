@@ -46,7 +46,7 @@ TEST(Recover, C1ADeathBeginsAnEpochWithoutTheDead) {
                                              .previous_plan = "1"}));
   ASSERT_TRUE(decision.wanted);
   EXPECT_FALSE(decision.wanted->cluster.workers[3].alive);
-  EXPECT_TRUE(decision.wanted->routing);
+  EXPECT_TRUE(decision.wanted->terms.routes);
   EXPECT_TRUE(check(*decision.wanted->plan).ok());
   EXPECT_TRUE(decision.wanted->plan->schedule.lists[3].empty());
 }
@@ -352,7 +352,7 @@ TEST(Recover, APlanThatComesTooLateIsRequestedAgain) {
   ASSERT_TRUE(run.wanted);
   EXPECT_GT(run.wanted->request, death.wanted->request);
   EXPECT_EQ(run.wanted->plan, recovered);
-  EXPECT_TRUE(run.wanted->routing);
+  EXPECT_TRUE(run.wanted->terms.routes);
   run.hear(Planned{run.wanted->request, nullptr, "nothing is faster"});
   run.steps(20);
   EXPECT_EQ(run.state.planning.present, recovered);

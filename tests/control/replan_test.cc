@@ -261,7 +261,7 @@ TEST(Replan, ASlowWorkerChangesThePlanWhereRoutingIsAllowed) {
     EXPECT_NE(run.verdicts[0].find("worker 3"), std::string::npos) << run.verdicts[0];
     EXPECT_EQ(run.wanted.size(), routing ? 1u : 0u);
     if (!routing) continue;
-    EXPECT_TRUE(run.wanted[0].routing);
+    EXPECT_TRUE(run.wanted[0].terms.routes);
     EXPECT_EQ(run.wanted[0].cluster.workers[3].speed, 0.5);
     EXPECT_EQ(run.wanted[0].cluster.workers[1].speed, 1);
     run.hear(
@@ -312,7 +312,7 @@ TEST(Replan, ASlowWorkerChangesThePlanWhereSumsMayChange) {
     const bool follows = name != std::string("halving");
     ASSERT_EQ(run.wanted.size(), follows ? 1u : 0u);
     if (!follows) continue;
-    EXPECT_FALSE(run.wanted[0].routing);
+    EXPECT_FALSE(run.wanted[0].terms.routes);
     EXPECT_EQ(run.wanted[0].cluster.workers[3].speed, 0.5);
     run.hear(Planned{
         run.wanted[0].request,

@@ -17,7 +17,10 @@ namespace {
 size_t at(int32_t index) { return static_cast<size_t>(index); }
 
 PlanRequest request_of(const Step& it, int64_t number) {
-  return {number, std::make_shared<const Plan>(it.plan), it.model, it.cluster, true};
+  RemedyTerms terms;
+  terms.routes = true;
+  terms.left = 1000;
+  return {number, std::make_shared<const Plan>(it.plan), it.model, it.cluster, terms};
 }
 
 // One worker is slow, so that sharing out a dead worker's work evenly is not the best plan.
@@ -109,15 +112,14 @@ TEST(Planner, APlanForADeathIsMadeAhead) {
     const Planned planned = answer_of(planner, request);
     EXPECT_EQ(planned.request, w + 1);
     EXPECT_TRUE(planned.reason.find("made ahead") != std::string::npos) << planned.reason;
-    AdaptOptions options;
-    options.price.update = false;
-    const auto searched = adapt(*request.plan, request.model, request.cluster, options);
+    const auto searched =
+        choose_remedy(*request.plan, request.model, request.cluster, request.terms);
     ASSERT_TRUE(searched.ok());
-    EXPECT_EQ(planned.plan != nullptr, searched.value().changed);
+    EXPECT_EQ(planned.plan != nullptr, searched.value().plan != nullptr);
     if (planned.plan == nullptr) continue;
     ++better;
     EXPECT_TRUE(check(*planned.plan).ok());
-    EXPECT_EQ(*planned.plan, searched.value().plan);
+    EXPECT_EQ(*planned.plan, *searched.value().plan);
   }
   EXPECT_GT(better, workers / 2);
 }

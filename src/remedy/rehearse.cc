@@ -1,0 +1,339 @@
+#include "remedy/rehearse.h"
+
+#include <algorithm>
+#include <map>
+#include <memory>
+#include <optional>
+#include <utility>
+
+#include "adapt/layers.h"
+#include "base/text.h"
+#include "plan/routed.h"
+#include "remedy/trouble_log.h"
+#include "sim/price.h"
+
+namespace tenuto {
+namespace {
+
+using SharedPlan = std::shared_ptr<const Plan>;
+
+// For how many steps layers move before something else is decided.
+constexpr int64_t kStepsOfAMove = 3;
+
+bool hold_the_same(const Plan& a, const Plan& b) { return a.stages == b.stages; }
+
+// True when each stage has as many holders in both plans, so that layers can move from one to the
+// other.
+bool can_move(const Plan& a, const Plan& b) {
+  return std::equal(a.stages.begin(), a.stages.end(), b.stages.begin(), b.stages.end(),
+                    [](const Stage& one, const Stage& other) {
+                      return one.holders.size() == other.holders.size();
+                    });
+}
+
+// A rehearsal under way.
+class Stager {
+ public:
+  explicit Stager(const Rehearsal& rehearsal)
+      : it_(rehearsal),
+        home_(std::make_shared<const Plan>(rehearsal.plan)),
+        healthy_(std::make_shared<const Cluster>(rehearsal.healthy)) {
+    for (const Episode& episode : it_.episodes) all_ += episode.steps;
+  }
+
+  const SharedPlan& home() const { return home_; }
+
+  // The plan that is in force when an episode begins, under `plan` so far: without the dead; and
+  // the first plan again once a worker has come back.
+  Result<SharedPlan> starting(const SharedPlan& plan, const Cluster& now) const {
+    std::vector<bool> alive;
+    for (const Worker& worker : now.workers) alive.push_back(worker.alive);
+    bool misses = false, has_dead = false;  // a live worker; a dead one
+    for (size_t w = 0; w < alive.size(); ++w) {
+      const WorkerId worker{static_cast<int32_t>(w)};
+      const bool there = !stages_of(plan->stages, worker).empty();
+      has_dead = has_dead || (there && !alive[w]);
+      misses = misses || (alive[w] && !there && !stages_of(home_->stages, worker).empty());
+    }
+    if (!misses && !has_dead) return plan;
+    auto without = without_workers(misses ? *home_ : *plan, alive);
+    if (!without.ok()) return without.error();
+    return std::make_shared<const Plan>(std::move(without).value());
+  }
+
+  // Steps of the episode that pass under the old plan.
+  int64_t reaction(size_t episode) const {
+    const std::vector<Worker>& now = it_.episodes[episode].cluster.workers;
+    const std::vector<Worker>& before =
+        episode == 0 ? it_.healthy.workers : it_.episodes[episode - 1].cluster.workers;
+    for (size_t w = 0; w < now.size(); ++w) {
+      if (before[w].alive && !now[w].alive) return 0;
+    }
+    return std::min(it_.reaction_steps, it_.episodes[episode].steps);
+  }
+
+  RemedyTerms terms(size_t episode, int64_t begun) const {
+    RemedyTerms terms;
+    const std::vector<Worker>& workers = it_.episodes[episode].cluster.workers;
+    const bool reduced = std::any_of(workers.begin(), workers.end(),
+                                     [](const Worker& worker) { return !worker.alive; });
+    terms.routes = it_.routes || reduced;
+    terms.layers = it_.layers;
+    terms.left = all_ - begun;
+    terms.home = home_;
+    terms.healthy = healthy_;
+    return terms;
+  }
+
+  // The time of a step in an episode.
+  Result<Duration> step(const SharedPlan& plan, size_t episode) {
+    const auto known = steps_.find({plan.get(), episode});
+    if (known != steps_.end()) return known->second;
+    const auto step = whole_step_time(*plan, it_.model, it_.episodes[episode].cluster);
+    if (!step.ok()) return step;
+    kept_.push_back(plan);
+    steps_[{plan.get(), episode}] = step.value();
+    return step;
+  }
+
+  // What it costs to come from one plan to another.
+  Duration change(const Plan& from, const Plan& to, const Cluster& now) const {
+    if (hold_the_same(from, to)) return {};
+    return cost_of_moves(moves_between(from.stages, to.stages), from, it_.model, now);
+  }
+
+ private:
+  const Rehearsal& it_;
+  SharedPlan home_;
+  std::shared_ptr<const Cluster> healthy_;
+  int64_t all_ = 0;  // steps
+  std::map<std::pair<const Plan*, size_t>, Duration> steps_;
+  std::vector<SharedPlan> kept_;  // so that no pointer in steps_ is used again
+};
+
+// Adds steps under one plan, if there are any.
+void add_part(Rehearsed& all, RehearsedSteps part) {
+  const int64_t steps = part.end - part.first;
+  if (steps == 0) return;
+  all.total_ms +=
+      to_milliseconds(part.change) + static_cast<double>(steps) * to_milliseconds(part.step);
+  all.parts.push_back(std::move(part));
+}
+
+Status check_episodes(const Rehearsal& rehearsal) {
+  for (size_t e = 0; e < rehearsal.episodes.size(); ++e) {
+    if (rehearsal.episodes[e].steps > 0) continue;
+    return Error{Code::Invalid, Reach::Call,
+                 cat("state ", e, " of the cluster lasts for ", rehearsal.episodes[e].steps,
+                     " steps: expected at least 1")};
+  }
+  return ok();
+}
+
+// The decisions of a run.
+class Run {
+ public:
+  explicit Run(const Rehearsal& rehearsal)
+      : it_(rehearsal), stager_(rehearsal), plan_(stager_.home()) {}
+
+  Result<Rehearsed> all() {
+    for (size_t e = 0; e < it_.episodes.size(); ++e) {
+      if (const Status done = episode(e); !done.ok()) return done.error();
+    }
+    return std::move(result_);
+  }
+
+ private:
+  Status episode(size_t e) {
+    const Episode& now = it_.episodes[e];
+    auto starting = stager_.starting(plan_, now.cluster);
+    if (!starting.ok()) return starting.error();
+    plan_ = std::move(starting).value();
+    log_.note(it_.healthy, now.cluster, begun_);
+    int64_t lasted = stager_.reaction(e);
+    if (const Status gone = go(e, lasted, {}, "the present plan", ""); !gone.ok()) return gone;
+    while (lasted < now.steps) {
+      int64_t until = now.steps;
+      Duration change{};
+      std::string remedy = "the present plan", reason;
+      if (!it_.order) {
+        // No plan changes but for a death.
+      } else {
+        RemedyTerms terms = stager_.terms(e, begun_);
+        terms.troubles = log_.known(begun_);
+        auto chosen = choose_remedy(*plan_, it_.model, now.cluster, terms);
+        if (!chosen.ok()) return chosen.error();
+        RemedyChoice& choice = chosen.value();
+        reason = choice.reason;
+        for (const Alternative& one : choice.alternatives) {
+          if (!one.chosen) continue;
+          remedy = one.name;
+          change = one.change;
+        }
+        if (choice.plan) plan_ = choice.plan;
+        if (choice.pays_after > lasted) until = std::min(until, choice.pays_after);
+        // From the new places of the layers, other changes may pay.
+        if (!choice.moves.empty()) until = std::min(until, lasted + kStepsOfAMove);
+      }
+      if (const Status gone = go(e, until - lasted, change, remedy, reason); !gone.ok()) {
+        return gone;
+      }
+      lasted = until;
+    }
+    return ok();
+  }
+
+  // Makes steps under the present plan.
+  Status go(size_t e, int64_t steps, Duration change, const std::string& remedy,
+            const std::string& reason) {
+    if (steps == 0) return ok();
+    const auto step = stager_.step(plan_, e);
+    if (!step.ok()) return step.error();
+    add_part(result_, {begun_, begun_ + steps, step.value(), change, *plan_, remedy, reason});
+    begun_ += steps;
+    return ok();
+  }
+
+  const Rehearsal& it_;
+  Stager stager_;
+  SharedPlan plan_;
+  TroubleLog log_;
+  int64_t begun_ = 0;
+  Rehearsed result_;
+};
+
+// A way through the episodes so far.
+struct Way {
+  SharedPlan plan;
+  Rehearsed so_far;
+};
+
+// A plan that a decision could choose.
+struct Choice {
+  SharedPlan plan;
+  std::string remedy;
+};
+
+// How many ways are followed: those with the least totals.
+constexpr size_t kMostWays = 24;
+// From how many of them the alternatives of an episode are planned.
+constexpr size_t kBases = 4;
+
+void add_choice(std::vector<Choice>& choices, SharedPlan plan, const std::string& remedy) {
+  const bool known = std::any_of(choices.begin(), choices.end(),
+                                 [&](const Choice& one) { return *one.plan == *plan; });
+  if (!known) choices.push_back({std::move(plan), remedy});
+}
+
+void keep_best(std::vector<Way>& ways) {
+  std::stable_sort(ways.begin(), ways.end(), [](const Way& a, const Way& b) {
+    return a.so_far.total_ms < b.so_far.total_ms;
+  });
+  std::vector<Way> kept;
+  for (Way& way : ways) {
+    const bool known = std::any_of(kept.begin(), kept.end(),
+                                   [&](const Way& one) { return *one.plan == *way.plan; });
+    if (!known && kept.size() < kMostWays) kept.push_back(std::move(way));
+  }
+  ways = std::move(kept);
+}
+
+// The ways through one more episode.
+class Hindsight {
+ public:
+  explicit Hindsight(const Rehearsal& rehearsal)
+      : it_(rehearsal), stager_(rehearsal), ways_({{stager_.home(), {}}}) {}
+
+  Status add(size_t e) {
+    const Episode& now = it_.episodes[e];
+    for (Way& way : ways_) {
+      auto starting = stager_.starting(way.plan, now.cluster);
+      if (!starting.ok()) return starting.error();
+      way.plan = std::move(starting).value();
+    }
+    const auto home = stager_.starting(stager_.home(), now.cluster);
+    if (!home.ok()) return home.error();
+    const std::vector<Choice> choices = choices_in(e, home.value());
+    std::vector<Way> next;
+    for (const Way& way : ways_) {
+      std::vector<Choice> all = choices;
+      add_choice(all, way.plan, "the present plan");
+      for (const Choice& choice : all) {
+        if (auto longer = with(way, choice, e)) next.push_back(std::move(*longer));
+      }
+    }
+    ways_ = std::move(next);
+    keep_best(ways_);
+    begun_ += now.steps;
+    return ok();
+  }
+
+  const std::vector<Way>& ways() const { return ways_; }
+
+ private:
+  // What decisions could choose from if they knew how long the episode lasts.
+  std::vector<Choice> choices_in(size_t e, const SharedPlan& home) const {
+    std::vector<Choice> bases, choices;
+    add_choice(bases, home, "the plan of a healthy cluster");
+    for (size_t i = 0; i < std::min(kBases, ways_.size()); ++i) {
+      add_choice(bases, ways_[i].plan, "the present plan");
+    }
+    for (const Choice& base : bases) {
+      add_choice(choices, base.plan, base.remedy);
+      RemedyTerms terms = stager_.terms(e, begun_);
+      // As long as it does last, so that what pays is among the alternatives.
+      TroubleLog log(begun_);
+      log.note(it_.healthy, it_.episodes[e].cluster, begun_);
+      terms.troubles = log.known(begun_ + it_.episodes[e].steps);
+      const auto choice = choose_remedy(*base.plan, it_.model, it_.episodes[e].cluster, terms);
+      if (!choice.ok()) continue;
+      for (const Alternative& one : choice.value().alternatives) {
+        add_choice(choices, one.plan, one.name);
+      }
+    }
+    return choices;
+  }
+
+  // The way through the episode with this choice; nothing when it is impossible.
+  std::optional<Way> with(const Way& way, const Choice& choice, size_t e) {
+    const Episode& now = it_.episodes[e];
+    const auto before = stager_.step(way.plan, e);
+    const auto after = stager_.step(choice.plan, e);
+    if (!before.ok() || !after.ok() || !can_move(*way.plan, *choice.plan)) return std::nullopt;
+    Way longer{choice.plan, way.so_far};
+    const int64_t reaction = stager_.reaction(e);
+    add_part(longer.so_far,
+             {begun_, begun_ + reaction, before.value(), {}, *way.plan, "the present plan", ""});
+    add_part(longer.so_far, {begun_ + reaction, begun_ + now.steps, after.value(),
+                             stager_.change(*way.plan, *choice.plan, now.cluster), *choice.plan,
+                             choice.remedy, ""});
+    return longer;
+  }
+
+  const Rehearsal& it_;
+  Stager stager_;
+  std::vector<Way> ways_;
+  int64_t begun_ = 0;
+};
+
+}  // namespace
+
+Result<Rehearsed> rehearse(const Rehearsal& rehearsal) {
+  if (const Status right = check_episodes(rehearsal); !right.ok()) return right.error();
+  return Run(rehearsal).all();
+}
+
+Result<Rehearsed> best_in_hindsight(const Rehearsal& rehearsal) {
+  auto best = rehearse(rehearsal);
+  if (!best.ok()) return best;
+  Hindsight hindsight(rehearsal);
+  for (size_t e = 0; e < rehearsal.episodes.size(); ++e) {
+    if (const Status added = hindsight.add(e); !added.ok()) return added.error();
+  }
+  for (const Way& way : hindsight.ways()) {
+    if (way.so_far.total_ms < best.value().total_ms) best = way.so_far;
+  }
+  return best;
+}
+
+}  // namespace tenuto
