@@ -7,7 +7,6 @@ import datetime
 import os
 import secrets
 import shlex
-import shutil
 import socket
 import subprocess
 import tempfile
@@ -16,6 +15,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Optional
 
 from ._place import Place, check_count, flags_of
+from ._program import find_program
 
 # Seconds that the processes wait for each other: each imports torch first.
 _LIMIT = 300.0
@@ -68,8 +68,8 @@ def joined(
             place.restarts,
             _newest_checkpoint(os.path.join(job["directory"], job["name"])),
         )
-        words = [_program(), "coordinator", job_file, *flags, *(f"--{each}" for each in settings)]
-        words.append(f"--coordinator.listen={listen_host}:{port}")
+        words = [find_program(), "coordinator", job_file, *flags]
+        words += [f"--{each}" for each in (*settings, f"coordinator.listen={listen_host}:{port}")]
         coordinator = subprocess.Popen(
             words, stdin=subprocess.DEVNULL, env={**os.environ, "TENUTO_TOKEN": token}
         )
@@ -113,27 +113,6 @@ def _free_port(host: str) -> int:
     with socket.socket() as one:
         one.bind((host, 0))
         return int(one.getsockname()[1])
-
-
-def _program() -> str:
-    """Return the program tenuto: that of the wheel, the build tree or the installation."""
-    package = os.path.dirname(os.path.abspath(__file__))
-    above = os.path.dirname(os.path.dirname(package))
-    places = (
-        os.path.join(package, "bin", "tenuto"),
-        os.path.join(above, "src", "app", "tenuto"),
-        os.path.join(os.path.dirname(os.path.dirname(above)), "bin", "tenuto"),
-    )
-    for path in places:
-        if os.access(path, os.X_OK):
-            return path
-    found = shutil.which("tenuto")
-    if found is None:
-        raise RuntimeError(
-            f"the program tenuto is not at {', '.join(places)} nor in the PATH: put its folder "
-            "into the PATH"
-        )
-    return found
 
 
 def _wait_for(address: str, coordinator: Optional[subprocess.Popen[bytes]]) -> None:
