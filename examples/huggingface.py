@@ -71,20 +71,19 @@ def main() -> None:
     parser.add_argument("--write", help="file for the losses that this worker knows, JSON lines")
     parser.add_argument("--export", nargs=2, metavar=("RUN", "FOLDER"))
     options = parser.parse_args()
-    of = config(options.model)
-    if options.export:
-        step = tenuto.huggingface.save_pretrained(options.export[0], of, options.export[1])
-        print(f"{options.export[1]} has the model after {step} steps")
-        return
 
     def tell(step: int, loss: float) -> None:
         if options.write:
             with open(options.write, "a", encoding="utf-8") as file:
                 file.write(json.dumps({"step": step, "loss": loss}) + "\n")
 
-    layers = tenuto.huggingface.from_config(of)
+    layers = tenuto.huggingface.from_config(config(options.model))
     loss = tenuto.huggingface.causal_loss
     with tenuto.Pipeline(layers, loss=loss, config=CONFIG, callbacks=[tell]) as pipeline:
+        if options.export:
+            step = pipeline.save(options.export[1], options.export[0])
+            print(f"{options.export[1]} has the model after {step} steps")
+            return
         pipeline.fit(Text(options.text.read_bytes() if options.text else SYNTHETIC))
 
 

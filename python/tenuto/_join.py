@@ -24,29 +24,30 @@ _PAUSE = 0.1
 
 @contextlib.contextmanager
 def joined(
-    place: Place, job: Mapping[str, Any], job_file: str, settings: Sequence[str]
+    place: Place,
+    job: Mapping[str, Any],
+    job_file: str,
+    settings: Sequence[str],
+    resume: Optional[bool],
 ) -> Iterator[None]:
     """Fill the environment with what a worker of `tenuto launch` finds there, for the block.
 
     job       what read_job() says of the job
     job_file  path, or empty: the settings are all
     settings  "section.key=value", with those of the model
+    resume    what fit() was given
 
     In the process of rank 0 the coordinator runs beside the block, and its end is waited for: the
     run may go on without this worker.
 
-    Errors: ValueError with a sentence when the job has another number of workers or there is no
-            token; RuntimeError when nobody listens where the coordinator should be; SystemExit
-            with the coordinator's exit code when that is not 0.
+    Errors: ValueError with a sentence when the job has another number of workers, there is no
+            token, or a flag says the opposite of `resume`; RuntimeError when nobody listens where
+            the coordinator should be; SystemExit with the coordinator's exit code when that is not
+            0.
     """
     check_count(place, job)
     store = _store_of() if place.system == "torchrun" else None
-    token = os.environ.get("TENUTO_TOKEN", "")
-    if store is None and not token:
-        raise ValueError(
-            f"the processes that {place.system} has started must share a secret: set TENUTO_TOKEN "
-            "to the same random text in all of them"
-        )
+    token = _token_of(place, store is not None)
     if not place.starts_coordinator:
         address = f"{place.host}:{place.port}"
         if store is not None:
@@ -67,6 +68,7 @@ def joined(
             shlex.split(os.environ.get("TENUTO_FLAGS", "")),
             place.restarts,
             _newest_checkpoint(os.path.join(job["directory"], job["name"])),
+            resume,
         )
         words = [find_program(), "coordinator", job_file, *flags]
         words += [f"--{each}" for each in (*settings, f"coordinator.listen={listen_host}:{port}")]
@@ -89,6 +91,17 @@ def joined(
                 coordinator.wait()
         if code != 0:
             raise SystemExit(code)
+
+
+def _token_of(place: Place, has_store: bool) -> str:
+    """Return TENUTO_TOKEN. Empty: there is none, and the store can hand one out."""
+    token = os.environ.get("TENUTO_TOKEN", "")
+    if not has_store and not token:
+        raise ValueError(
+            f"the processes that {place.system} has started must share a secret: set TENUTO_TOKEN "
+            "to the same random text in all of them"
+        )
+    return token
 
 
 def _newest_checkpoint(run: str) -> Optional[int]:

@@ -77,6 +77,15 @@ def _name_of(layer: nn.Module, index: int, name: str) -> str:
     return own(name) if callable(own) else f"{index}.{name}"
 
 
+def state_of(layers: Sequence[nn.Module]) -> dict[str, Any]:
+    """Return a state dict of the uncut model: with all buffers, and all names of shared tensors."""
+    return {
+        _name_of(layer, index, name): value
+        for index, layer in enumerate(layers)
+        for name, value in layer.state_dict().items()
+    }
+
+
 def _check_parameter(name: str, tensor: torch.Tensor) -> None:
     if isinstance(tensor, nn.parameter.UninitializedTensorMixin):
         raise TypeError(f"parameter {name} has no shape yet: run lazy modules once in the function")

@@ -18,11 +18,20 @@ import torch
 from torch import nn
 
 from . import _tenuto
-from ._checkpoint import load_checkpoint
+from ._checkpoint import read_checkpoint
 from ._data import Batches, all_batches, as_tensors, pair_of
 from ._join import joined
 from ._loaders import is_loader
-from ._model import ModelSource, Trace, build, cards_of, computing, ties_weights, title_of
+from ._model import (
+    ModelSource,
+    Trace,
+    build,
+    cards_of,
+    computing,
+    state_of,
+    ties_weights,
+    title_of,
+)
 from ._place import Place, place_of
 from ._stage import Stage, checked_loss
 
@@ -98,6 +107,7 @@ class Pipeline:
         validation: Any = None,
         largest: Any = None,
         loaders: int = 0,
+        resume: Optional[bool] = None,
     ) -> None:
         """Train, from the first step or a checkpoint to the job's last one.
 
@@ -106,19 +116,27 @@ class Pipeline:
                     len() and items (input, target), of which every row is seen once before any is
                     seen again, in an order that the seed gives; or an IterableDataset of such
                     items, whose rows are taken in their order; or None: the job's data.paths.
-        validation  the same, for the held-out pass; None: there is none, unless data.paths are
-                    given.
+        validation  the same, for the held-out pass, which the workers of the run compute every
+                    job.validate_every steps with job.validate_micros micro-batches; None: there is
+                    none, unless data.paths are given.
         largest     (inputs, targets) in the largest shapes that any micro-batch has, with any
                     values; micro-batches then need not all have the same shape, but as many
                     dimensions. None: all have the shapes of the first one.
         loaders     processes that make micro-batches before they are needed; 0: this process makes
                     each when it is needed. The micro-batches are the same.
+        resume      True: go on from the newest checkpoint of the run, or begin if there is none;
+                    `--overwrite` is refused. False: begin; `--resume` is refused. None: the flags
+                    say it. A run of this name that is there already is never replaced without
+                    `--overwrite`, unless it has left no checkpoint and this is True. Processes
+                    that torchrun or Slurm starts again go on in any case.
 
         Returns when this worker's part is done. Otherwise the process ends with the exit code of
         `tenuto worker`. Raises RuntimeError when neither `tenuto launch` nor torchrun, Slurm or
         Kubernetes has started the script (docs/bring-your-model.md), and ValueError when their
         environment is set in part.
         """
+        if resume is not None and not isinstance(resume, bool):
+            raise TypeError(f"resume is {resume!r}: expected True, False or None")
         describes = os.environ.get("TENUTO_DESCRIBE")
         place = self._place()
         job = self._read_job()
@@ -144,14 +162,12 @@ class Pipeline:
         digest += f".{_script_digest()}"
         settings += [f"model.digest={digest}", f"device.message_bytes={trace.message_bytes()}"]
         if describes is not None:
-            _tenuto.read_job(self._job_file, settings)
-            with open(describes, "w", encoding="utf-8") as file:
-                json.dump({"job": self._job_file, "overrides": settings}, file)
+            self._describe(describes, settings, resume)
             raise SystemExit(0)
         Pipeline._has_run = True
         told: contextlib.AbstractContextManager[None] = contextlib.nullcontext()
         if place is not None:
-            told = joined(place, job, self._job_file, settings)
+            told = joined(place, job, self._job_file, settings, resume)
         with told:
             self._run(job, trace, None if dataset is None else batches, digest, varies=varies)
 
@@ -162,6 +178,7 @@ class Pipeline:
         validation: Any = None,
         largest: Any = None,
         loaders: int = 0,
+        resume: Optional[bool] = None,
     ) -> Iterator[Step]:
         """Train as fit() does, and yield each step once it is done.
 
@@ -176,7 +193,13 @@ class Pipeline:
 
         def train() -> None:
             try:
-                self.fit(dataset, validation=validation, largest=largest, loaders=loaders)
+                self.fit(
+                    dataset,
+                    validation=validation,
+                    largest=largest,
+                    loaders=loaders,
+                    resume=resume,
+                )
             except BaseException as error:  # the loop raises it
                 news.put(error)
             else:
@@ -229,7 +252,34 @@ class Pipeline:
         A model whose layers pass several tensors is called layer by layer. Raises ValueError when
         the checkpoint is of another model, and what load_checkpoint() raises.
         """
-        return nn.Sequential(*self._trained(checkpoint, self._read_job()))
+        return nn.Sequential(*self._trained(checkpoint, self._read_job())[0])
+
+    def save(
+        self, folder: Union[str, os.PathLike[str]], checkpoint: Union[str, os.PathLike[str]]
+    ) -> int:
+        """Write the trained model of a checkpoint into a folder, for programs without Tenuto.
+
+        checkpoint  a folder checkpoint-STEP, or a run, of which the newest one is read.
+
+        Writes model.pt, a state dict of the uncut model for torch.load(). The names are those of an
+        nn.Sequential of the layers, or what their name_in_model() says. A first layer that has a
+        method save_model(parameters, folder) writes the files itself: those of tenuto.huggingface
+        write what from_pretrained() of transformers reads. Files of the same names are replaced.
+
+        Returns the number of steps after which the checkpoint was taken. Raises what load() raises,
+        and OSError when a file cannot be written.
+        """
+        layers, step = self._trained(checkpoint, self._read_job())
+        os.makedirs(folder, exist_ok=True)
+        save_model = getattr(layers[0], "save_model", None)
+        if callable(save_model):
+            cards = cards_of(layers, 0, len(layers))
+            save_model({card.name: card.tensor.detach() for card in cards}, os.fspath(folder))
+            return step
+        path = os.path.join(folder, "model.pt")
+        torch.save(state_of(layers), path + ".tmp")
+        os.replace(path + ".tmp", path)
+        return step
 
     def evaluate(
         self,
@@ -245,10 +295,13 @@ class Pipeline:
                  (seed, 0, micros - 1) are taken.
 
         Computes forwards alone, in this process and not on the workers of a run. Every row has the
-        same weight. Raises what load() raises, and ValueError without rows.
+        same weight. The workers of a run evaluate while they train: fit(validation=...) gives them
+        the data, and `validation_loss` in metrics.jsonl of the run is what they find.
+
+        Raises what load() raises, and ValueError without rows.
         """
         job = self._read_job()
-        layers = self._trained(checkpoint, job)
+        layers, _step = self._trained(checkpoint, job)
         for layer in layers:
             layer.eval()
         total, count = 0.0, 0
@@ -285,15 +338,24 @@ class Pipeline:
             )
         return place
 
+    def _describe(self, path: str, settings: Sequence[str], resume: Optional[bool]) -> None:
+        """Write what `tenuto launch` has asked for."""
+        _tenuto.read_job(self._job_file, settings)
+        with open(path, "w", encoding="utf-8") as file:
+            said = {"job": self._job_file, "overrides": settings, "resume": resume}
+            json.dump(said, file)
+
     def _read_job(self) -> dict[str, Any]:
         # More than any model has: the number of layers is not known before the seed is.
         return _tenuto.read_job(self._job_file, [*self._overrides, "model.layers=100000"])
 
     def _trained(
         self, checkpoint: Union[str, os.PathLike[str]], job: Mapping[str, Any]
-    ) -> list[nn.Module]:
+    ) -> tuple[list[nn.Module], int]:
+        """Return the layers with the parameters of a checkpoint, and the steps before it."""
         layers = build(self._model, job["seed"])
-        state = load_checkpoint(checkpoint)
+        source = read_checkpoint(checkpoint)
+        state = source.parameters
         cards = cards_of(layers, 0, len(layers))
         for card in cards:
             found = state.get(card.name)
@@ -311,7 +373,7 @@ class Pipeline:
                 f"{os.fspath(checkpoint)} is of another model: it has {more[0]}, which this model "
                 "has not"
             )
-        return layers
+        return layers, int(source.manifest["step"])
 
     def _run(
         self,

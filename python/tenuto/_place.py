@@ -75,15 +75,27 @@ def check_count(place: Place, job: Mapping[str, Any]) -> None:
         )
 
 
-def flags_of(flags: Sequence[str], restarts: int, newest: Optional[int]) -> list[str]:
+def flags_of(
+    flags: Sequence[str], restarts: int, newest: Optional[int], resume: Optional[bool] = None
+) -> list[str]:
     """Return the flags of the coordinator, whether this is the first start or another one.
 
     flags     TENUTO_FLAGS; its --resume means: go on if there is a checkpoint, else begin
     restarts  how often all processes have been started again
     newest    step of the newest checkpoint of the run; None: there is none
+    resume    what the script has given to fit(); beginning_of in src/app/launch_script.cc has the
+              same rule for `tenuto launch`
+
+    Raises ValueError with a sentence when a flag says the opposite of `resume`.
     """
+    for said, flag, does in ((True, "--overwrite", "replaces"), (False, "--resume", "continues")):
+        if resume is said and flag in flags:
+            raise ValueError(
+                f"the script says fit(resume={said}), and {flag} in TENUTO_FLAGS {does} the run: "
+                "leave one of them out"
+            )
     others = [flag for flag in flags if flag not in ("--resume", "--overwrite")]
-    if restarts > 0:
+    if restarts > 0 or (resume and "--resume" not in flags):
         # All workers are new, so no worker waits for a coordinator: a step is named for that.
         if newest is None:
             return [*others, "--overwrite"]

@@ -1,7 +1,7 @@
 """Causal language models of Hugging Face's transformers as layers of a Pipeline.
 
-from_config() and from_pretrained() give what Pipeline takes as its model; causal_loss is its loss,
-and save_pretrained() writes a checkpoint so that transformers reads it. docs/huggingface.md shows
+from_config() and from_pretrained() give what Pipeline takes as its model, and causal_loss is its
+loss. Pipeline.save() writes a checkpoint so that transformers reads it. docs/huggingface.md shows
 how. A model is cut without a change to its code: each layer is the model's own forward, in which
 the modules that other layers compute are replaced by ones that pass their input on.
 """
@@ -18,10 +18,9 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from ._checkpoint import read_checkpoint
 from ._model import tensors_of
 
-__all__ = ["causal_loss", "from_config", "from_pretrained", "layers", "save_pretrained"]
+__all__ = ["causal_loss", "from_config", "from_pretrained", "layers"]
 
 Path = Union[str, "os.PathLike[str]"]
 
@@ -104,25 +103,6 @@ def causal_loss(logits: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
     """
     wanted = F.pad(labels, (0, 1), value=-100)[:, 1:]
     return F.cross_entropy(logits.float().flatten(0, 1), wanted.flatten(), ignore_index=-100)
-
-
-def save_pretrained(source: Path, config: Any, folder: Path) -> int:
-    """Write the weights of a checkpoint into a folder that from_pretrained reads.
-
-    source  the folder of a run, for its newest checkpoint, or of one checkpoint
-    config  the configuration with which the model was made
-
-    Writes config.json and model.safetensors (several files and an index if it is large). Returns
-    the number of steps after which the checkpoint was taken.
-
-    Raises what load_checkpoint() raises, and ValueError if the checkpoint is of another model.
-    """
-    checkpoint = read_checkpoint(source)
-    auto = _transformers().AutoModelForCausalLM
-    model = auto.from_config(copy.deepcopy(config), dtype=torch.float32)
-    _fill(model, checkpoint.parameters, os.fspath(source))
-    model.save_pretrained(os.fspath(folder))
-    return int(checkpoint.manifest["step"])
 
 
 def _transformers() -> Any:
@@ -221,6 +201,15 @@ class _Layer(nn.Module):
         """Return how the uncut model names a parameter of this layer."""
         return name.removeprefix("whole.")
 
+    def save_model(self, parameters: Mapping[str, torch.Tensor], folder: str) -> None:
+        """Write the uncut model with these parameters: config.json and model.safetensors."""
+        whole: Any = self.whole
+        model = type(whole)(copy.deepcopy(whole.config)).float()
+        if getattr(whole, "generation_config", None) is not None:
+            model.generation_config = copy.deepcopy(whole.generation_config)
+        _fill(model, parameters)
+        model.save_pretrained(folder)
+
     def forward(
         self, values: torch.Tensor, attention_mask: Optional[torch.Tensor] = None
     ) -> Union[torch.Tensor, tuple[torch.Tensor, ...]]:
@@ -303,7 +292,7 @@ def _copy(module: nn.Module) -> nn.Module:
     return made
 
 
-def _fill(model: nn.Module, values: Mapping[str, torch.Tensor], source: str) -> None:
+def _fill(model: nn.Module, values: Mapping[str, torch.Tensor]) -> None:
     """Copy values into a model; raise ValueError unless they are those of all its parameters."""
     # A tied weight is one tensor with several names in the model, and has the first in the files.
     own = {name: tensor for name, tensor, _ in tensors_of(model)}
@@ -311,9 +300,9 @@ def _fill(model: nn.Module, values: Mapping[str, torch.Tensor], source: str) -> 
         found, wanted = values.get(name), own.get(name)
         if found is None or wanted is None or found.shape != wanted.shape:
             raise ValueError(
-                f"{source} is of another model: {name} is {_shape_of(found)} there, and "
-                f"{type(model).__name__} of this configuration has {_shape_of(wanted)}: give the "
-                "configuration with which the run was made"
+                f"the configuration of {type(model).__name__} is not that of the trained model: "
+                f"{name} is {_shape_of(found)} in the checkpoint, and {_shape_of(wanted)} in a "
+                "model that the configuration makes: change the configuration with the model"
             )
     with torch.no_grad():
         for name, tensor in own.items():

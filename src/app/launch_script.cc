@@ -12,6 +12,7 @@
 #include <filesystem>
 #include <map>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <utility>
 
 #include "app/config.h"
@@ -19,6 +20,7 @@
 #include "base/file.h"
 #include "base/sentence.h"
 #include "base/text.h"
+#include "run/checkpoint.h"
 
 extern char** environ;
 
@@ -111,10 +113,12 @@ int run_quietly(std::vector<std::string> words) {
   return WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
 }
 
-// What a script says of its job: the job file, which may be none, and what replaces its settings.
+// What a script says of its job: the job file, which may be none, what replaces its settings, and
+// fit(resume=...), which is none where it is None.
 struct Description {
   std::string job_file;
   std::vector<std::string> overrides;
+  std::optional<bool> resume;
 };
 
 Result<Description> read_description(const std::string& path, const std::string& script) {
@@ -127,6 +131,8 @@ Result<Description> read_description(const std::string& path, const std::string&
   if (!json.is_object() || !json.contains("overrides")) return none;
   Description found;
   found.job_file = json.value("job", "");
+  const auto resume = json.find("resume");
+  if (resume != json.end() && resume->is_boolean()) found.resume = resume->get<bool>();
   for (const auto& each : json["overrides"]) {
     if (each.is_string()) found.overrides.push_back(each.get<std::string>());
   }
@@ -156,6 +162,28 @@ Result<Description> ask_script(const LaunchOptions& options, const std::string& 
                        " before it could be trained: see its message above"));
   }
   return read_description(answer.path(), script);
+}
+
+// How the run in the folder `run` begins, by the flags and by what the script says. flags_of in
+// python/tenuto/_place.py has the same rule for scripts that others start.
+//
+// Errors: Invalid/Call  a flag says the opposite of the script
+Result<Beginning> beginning_of(const LaunchOptions& options, const std::optional<bool>& resume,
+                               const std::string& run) {
+  if (!resume.has_value()) return options.beginning;
+  const std::string& script = options.script.front();
+  if (!*resume) {
+    if (options.beginning != Beginning::Resume) return options.beginning;
+    return invalid(cat(script, " says fit(resume=False), and --resume continues the run: leave ",
+                       "one of them out"));
+  }
+  if (options.beginning == Beginning::Overwrite) {
+    return invalid(cat(script, " says fit(resume=True), and --overwrite replaces the run: leave ",
+                       "one of them out"));
+  }
+  const bool asked = options.beginning == Beginning::Resume || options.from_step >= 0;
+  // A run that has left no checkpoint begins once more.
+  return asked || !list_checkpoints(run).empty() ? Beginning::Resume : Beginning::Overwrite;
 }
 
 // The logs of the workers of a run, and how long each is.
@@ -208,17 +236,19 @@ int launch_script(const LaunchOptions& options) {
                     ", or change the job"),
                 kUsage);
   }
+  const std::string run = cat(job.value().job.directory, "/", job.value().job.name);
+  const Result<Beginning> beginning = beginning_of(options, description.resume, run);
+  if (!beginning.ok()) return fail(beginning.error().message, kUsage);
   TrainOptions train_options;
   train_options.job_file = description.job_file;
   train_options.overrides = description.overrides;
   train_options.own_overrides = options.overrides;
-  train_options.beginning = options.beginning;
+  train_options.beginning = beginning.value();
   train_options.from_step = options.from_step;
   train_options.json = options.json;
   train_options.script = {python};
   train_options.script.insert(train_options.script.end(), options.script.begin(),
                               options.script.end());
-  const std::string run = cat(job.value().job.directory, "/", job.value().job.name);
   const std::map<std::string, int64_t> before = logs_of(run);
   const int exit_code = train(train_options);
   if (exit_code != 0) print_traceback(run, before);

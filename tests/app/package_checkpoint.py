@@ -1,9 +1,11 @@
 """Reads, converts and evaluates checkpoints for package_test.py; prints JSON.
 
 convert RUN DCP OUT   its checkpoint to DCP, and from there to a checkpoint in OUT
-evaluate JOB RUN      the loss of its newest checkpoint over the rows of package_model.py
+evaluate JOB RUN      the loss of its newest checkpoint over the rows of package_model.py; and that
+                      plain PyTorch reads what Pipeline.save() writes
 """
 import json
+import os
 import shutil
 import sys
 
@@ -58,6 +60,16 @@ def refusal(call):
     return "nothing was refused"
 
 
+def save(pipeline, run, whole):
+    """Save the model, and read it into modules of other values by torch alone."""
+    folder = run + "-saved"
+    step = pipeline.save(folder, run)
+    again = torch.nn.Sequential(*package_model.MODELS["rows"][0]())
+    again.load_state_dict(torch.load(f"{folder}/model.pt", weights_only=True))
+    check_same(again.state_dict(), whole.state_dict())
+    return {"step": step, "files": os.listdir(folder)}
+
+
 def evaluate(job, run):
     model, loss, data = package_model.MODELS["rows"]
     pipeline = tenuto.Pipeline(model, loss=loss, config=job)
@@ -77,7 +89,8 @@ def evaluate(job, run):
         file.seek(-1, 2)
         file.write(bytes([last[0] ^ 1]))
     damaged = refusal(lambda: tenuto.load_checkpoint(copy))
-    return {"evaluated": evaluated, "plain": plain, "refused": refused, "damaged": damaged}
+    return {"evaluated": evaluated, "plain": plain, "refused": refused, "damaged": damaged,
+            "saved": save(pipeline, run, whole)}
 
 
 print(json.dumps({"convert": convert, "evaluate": evaluate}[sys.argv[1]](*sys.argv[2:])))

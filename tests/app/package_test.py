@@ -209,9 +209,15 @@ class Model(Launch):
         self.write_module_job(job__steps=6, job__checkpoint_every=3,
                               optimizer__schedule="constant")
         whole = self.losses(self.launch_model("rows", name="whole"))
-        self.launch_model("rows", flags=("--job.steps=3",))
-        resumed = self.launch_model("rows", flags=("--resume", "--job.steps=6"))
+        # The script says fit(resume=True), and there is nothing to resume yet.
+        self.launch_model("rows", "resume", flags=("--job.steps=3",))
+        resumed = self.launch_model("rows", "resume", flags=("--job.steps=6",))
         self.assertEqual(self.losses(resumed), whole)
+        self.assertEqual(resumed.checkpoints(), [3, 6])
+        refused = self.launch_model("rows", "resume", flags=("--overwrite",), expected=2)
+        self.assertIn("package_model.py says fit(resume=True), and --overwrite replaces the run",
+                      refused.errors)
+        self.assertEqual(resumed.checkpoints(), [3, 6])
 
     def test_shapes_up_to_the_largest(self):
         settings = {"resilience__numerics": "reproducible", "parallel__pipelines": 1}
@@ -285,6 +291,7 @@ class Checkpoints(Launch):
         self.assertAlmostEqual(told["evaluated"], told["plain"], delta=1e-6 * told["plain"])
         self.assertIn("is of another model", told["refused"])
         self.assertIn("is damaged: expected", told["damaged"])
+        self.assertEqual(told["saved"], {"step": 6, "files": ["model.pt"]})
 
 
 class Refusals(Launch):

@@ -105,6 +105,21 @@ class Places(unittest.TestCase):
                 (["--resume"], 2, 7, ["--resume", "--from-step", "7"])):
             self.assertEqual(PLACE.flags_of(flags, restarts, newest), expected)
 
+    def test_how_the_script_has_it_begin(self):
+        for flags, restarts, newest, resume, expected in (
+                (["--json"], 0, 7, True, ["--json", "--resume", "--from-step", "7"]),
+                (["--json"], 0, None, True, ["--json", "--overwrite"]),
+                (["--resume", "--from-step", "3"], 0, 7, True, ["--resume", "--from-step", "3"]),
+                (["--resume"], 0, None, True, []),
+                (["--overwrite"], 0, 7, False, ["--overwrite"]),
+                ([], 0, 7, False, []),
+                ([], 1, 7, False, ["--resume", "--from-step", "7"])):
+            self.assertEqual(PLACE.flags_of(flags, restarts, newest, resume), expected)
+        for resume, flag, words in ((True, "--overwrite", "--overwrite in TENUTO_FLAGS replaces"),
+                                    (False, "--resume", "--resume in TENUTO_FLAGS continues")):
+            with self.assertRaisesRegex(ValueError, rf"fit\(resume={resume}\), and {words}"):
+                PLACE.flags_of([flag], 0, 7, resume)
+
     def test_first_hosts(self):
         for nodes, host in (("a", "a"), ("a,b", "a"), ("node[03-05,9],x", "node03"),
                             ("node[7,9-11]", "node7"), ("rack[1-2]n[3-4]", "rack1n3")):
