@@ -48,6 +48,7 @@ class Stage:
         self._loss = loss
         self._precision = precision
         self.varies = varies
+        self._is_last = end == len(layers)
 
     def run(self, index: int, tensors: Tensors, training: bool) -> Tensors:
         """Compute layer first + index."""
@@ -59,12 +60,45 @@ class Stage:
             outputs = as_tensors(self._layers[index](*tensors), self._titles[index])
         if training:
             self._guards[index].check()
+        if index + 1 == self.count and not self._is_last:
+            check_outputs(outputs, self.outputs, self._titles[index], self.varies)
         return outputs
 
     def loss(self, outputs: Tensors, targets: Tensors) -> torch.Tensor:
         """Compute the loss of a micro-batch, a tensor with one number and no dimension."""
         with computing(self._precision):
             return checked_loss(self._loss(*outputs, *targets))
+
+
+def check_outputs(found: Tensors, expected: Tensors, title: str, varies: bool) -> None:
+    """Raise ValueError if a layer does not give what the next stage has made room for.
+
+    `expected` shows the types and shapes; if it `varies`, the largest shapes.
+    """
+    alike = [(t.dtype, t.dim()) for t in found] == [(t.dtype, t.dim()) for t in expected]
+    if alike and varies:
+        pairs = zip(found, expected)
+        fits = all(size <= most for t, e in pairs for size, most in zip(t.shape, e.shape))
+    else:
+        fits = alike and all(t.shape == e.shape for t, e in zip(found, expected))
+    if fits:
+        return
+    advice = "a layer must give as many tensors, of the same types and dimensions, each time"
+    if alike:
+        advice = "give fit(largest=...) the largest shapes"
+    if alike and not varies:
+        advice = f"make all micro-batches alike, or {advice}"
+    whose = "at most" if varies else "as for the first micro-batch"
+    raise ValueError(
+        f"{title} gives {_text_of(found)} to the next stage, expected {whose} "
+        f"{_text_of(expected)}: {advice}"
+    )
+
+
+def _text_of(tensors: Tensors) -> str:
+    """Return the types and shapes, such as "float32[4, 8] and int64[4]"."""
+    each = (f"{str(t.dtype).removeprefix('torch.')}{list(t.shape)}" for t in tensors)
+    return " and ".join(each) or "nothing"
 
 
 def checked_loss(value: Any) -> torch.Tensor:

@@ -341,7 +341,47 @@ class Refusals(Launch):
         self.refused("loss", "the loss has shape [4, 1] and type torch.float32: expected one")
 
     def test_shapes_that_differ_unannounced(self):
-        self.refused("lines", "fit(largest=...)")
+        run = self.refused("lines", "fit(largest=...)")
+        self.assertRegex(run.errors, r"worker 0 .*layer \d \(\w+\) gives float32\[4, \d, 8\] to "
+                                     r"the next stage, expected as for the first micro-batch ")
+
+    def test_stages_and_losses(self):
+        """Without a run: what a stage gives to the next one, what a loss and a model are."""
+        ended = subprocess.run([PYTHON, HERE / "package_refusals.py"], capture_output=True,
+                               text=True, timeout=LIMIT, env={**os.environ, "PYTHONPATH": PACKAGE})
+        self.assertEqual(ended.returncode, 0, ended.stderr)
+        found = json.loads(ended.stdout)
+        alike = "a layer must give as many tensors, of the same types and dimensions, each time"
+        first = "to the next stage, expected as for the first micro-batch float32[4, 8]: "
+        self.assertEqual(found, {
+            "the same": "", "the last stage": "", "smaller than the largest": "",
+            "more tensors": "ValueError: layer 1 (Other) gives float32[4, 8] and float32[4, 8] "
+                            f"{first}{alike}",
+            "no tensor": f"ValueError: layer 1 (Other) gives nothing {first}{alike}",
+            "another type": f"ValueError: layer 1 (Other) gives bfloat16[4, 8] {first}{alike}",
+            "another shape": f"ValueError: layer 1 (Other) gives float32[3, 8] {first}"
+                             "make all micro-batches alike, or give fit(largest=...) the largest "
+                             "shapes",
+            "larger than the largest": "ValueError: layer 1 (Other) gives float32[5, 8] to the "
+                                       "next stage, expected at most float32[4, 8]: give "
+                                       "fit(largest=...) the largest shapes",
+            "another dimension": "ValueError: layer 1 (Other) gives float32[4, 8, 1] to the next "
+                                 f"stage, expected at most float32[4, 8]: {alike}",
+            "no tensors": "TypeError: layer 1 (Other) gives dict: expected a tensor or a tuple of "
+                          "tensors",
+            "a number": "TypeError: the loss is float: expected a tensor with one number",
+            "a pair": "TypeError: the loss is tuple: expected a tensor with one number",
+            "a vector": "TypeError: the loss has shape [4] and type torch.float32: expected one "
+                        "floating-point number, such as the mean over the rows of the micro-batch",
+            "an integer": "TypeError: the loss has shape [] and type torch.int64: expected one "
+                          "floating-point number, such as the mean over the rows of the "
+                          "micro-batch",
+            "one module": "TypeError: the model is Linear: expected an nn.Sequential or a list of "
+                          "modules, or a function that returns one of them; the model can be cut "
+                          "between any two of its modules",
+            "no module": "TypeError: the model is an empty list: expected an nn.Sequential or a "
+                         "list of modules, or a function that returns one of them; the model can "
+                         "be cut between any two of its modules"})
 
     def test_a_shared_weight_that_the_plan_cuts(self):
         self.refused("tied", "layers 0 and 2 share 0.weight, and this plan cuts the model",
