@@ -180,8 +180,9 @@ if __name__ == "__main__":
     MODEL, LOSS, DATA = MODELS[sys.argv[1]]
     LARGEST = lines(0, 0, 3) if sys.argv[3:] == ["largest"] else None
     PIPELINE = tenuto.Pipeline(MODEL, loss=LOSS, config=sys.argv[2])
-    if len(sys.argv) == 3 or LARGEST is not None or sys.argv[3:] == ["resume"]:
-        PIPELINE.fit(DATA, largest=LARGEST, resume=True if sys.argv[3:] == ["resume"] else None)
+    if len(sys.argv) == 3 or not sys.argv[3].isdigit():
+        RESUME = {"resume": True, "begin": False}.get("".join(sys.argv[3:]))
+        PIPELINE.fit(DATA, largest=LARGEST, resume=RESUME)
     else:  # the third argument is the step after which the loop is left
         for STEP in PIPELINE.steps(DATA):
             print(f"norm {STEP.gradient_norm} rate {STEP.learning_rate}", file=sys.stderr)

@@ -214,10 +214,12 @@ class Model(Launch):
         resumed = self.launch_model("rows", "resume", flags=("--job.steps=6",))
         self.assertEqual(self.losses(resumed), whole)
         self.assertEqual(resumed.checkpoints(), [3, 6])
-        refused = self.launch_model("rows", "resume", flags=("--overwrite",), expected=2)
-        self.assertIn("package_model.py says fit(resume=True), and --overwrite replaces the run",
-                      refused.errors)
-        self.assertEqual(resumed.checkpoints(), [3, 6])
+        for word, flag, sentence in (
+                ("resume", "--overwrite", "says fit(resume=True), and --overwrite replaces the"),
+                ("begin", "--resume", "says fit(resume=False), and --resume continues the run")):
+            refused = self.launch_model("rows", word, flags=(flag,), expected=2)
+            self.assertIn(sentence, refused.errors)
+            self.assertEqual(resumed.checkpoints(), [3, 6])
 
     def test_shapes_up_to_the_largest(self):
         settings = {"resilience__numerics": "reproducible", "parallel__pipelines": 1}

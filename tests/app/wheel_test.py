@@ -151,6 +151,10 @@ class Refusals(Case):
         (self.package / "bin" / "tenuto").chmod(0o755)
         done = self.python(main)
         self.assertEqual(f"a b|c|{sys.executable}\n", done.stdout, done.stderr)
+        # The tools run the same one.
+        self.write("tenuto/bin/tenuto", '#!/bin/sh\necho "{\\"words\\": \\"$*\\"}"\n')
+        done = self.python("import tenuto; print(tenuto.simulate(stages=2)['words'])")
+        self.assertEqual("simulate --json --stages=2\n", done.stdout, done.stderr)
 
 
 class Built(Case):
