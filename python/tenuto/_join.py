@@ -14,7 +14,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Optional
 
-from ._place import Place, check_count, flags_of
+from ._place import Place, check_count, flags_of, is_done
 from ._program import find_program
 
 # Seconds that the processes wait for each other: each imports torch first.
@@ -43,12 +43,17 @@ def joined(
     Errors: ValueError with a sentence when the job has another number of workers, there is no
             token, or a flag says the opposite of `resume`; RuntimeError when nobody listens where
             the coordinator should be; SystemExit with the coordinator's exit code when that is not
-            0.
+            0, or when all steps are done.
     """
     check_count(place, job)
     store = _store_of() if place.system == "torchrun" else None
     token = _token_of(place, store is not None)
+    newest = _newest_checkpoint(os.path.join(job["directory"], job["name"]))
+    words = shlex.split(os.environ.get("TENUTO_FLAGS", ""))
+    flags = flags_of(words, place.restarts, newest, resume)
     if not place.starts_coordinator:
+        if is_done(flags, newest, job["steps"]):
+            raise SystemExit(0)  # nobody will listen; the coordinator says why
         address = f"{place.host}:{place.port}"
         if store is not None:
             address, token = store.get("tenuto").decode().split(" ")
@@ -64,12 +69,6 @@ def joined(
             host = listen_host = socket.gethostbyname(place.host)
             token = token or secrets.token_hex(16)
             port = port or _free_port(host)
-        flags = flags_of(
-            shlex.split(os.environ.get("TENUTO_FLAGS", "")),
-            place.restarts,
-            _newest_checkpoint(os.path.join(job["directory"], job["name"])),
-            resume,
-        )
         words = [find_program(), "coordinator", job_file, *flags]
         words += [f"--{each}" for each in (*settings, f"coordinator.listen={listen_host}:{port}")]
         coordinator = subprocess.Popen(

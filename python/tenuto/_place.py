@@ -105,6 +105,17 @@ def flags_of(
     return list(flags)
 
 
+def is_done(flags: Sequence[str], newest: Optional[int], steps: int) -> bool:
+    """Return whether a run has no step left. `flags` and `newest` are what flags_of() gives, takes.
+
+    The coordinator then ends before anybody can join it.
+    """
+    if newest is None or newest < steps or "--resume" not in flags:
+        return False
+    names_newest = list(flags[-2:]) == ["--from-step", str(newest)]
+    return names_newest or not any(flag.startswith("--from-step") for flag in flags)
+
+
 def _under_torchrun(environment: Mapping[str, str]) -> Place:
     names = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
     _need(environment, names, "torchrun", "start the script with torchrun, or unset them all")

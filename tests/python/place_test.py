@@ -120,6 +120,16 @@ class Places(unittest.TestCase):
             with self.assertRaisesRegex(ValueError, rf"fit\(resume={resume}\), and {words}"):
                 PLACE.flags_of([flag], 0, 7, resume)
 
+    def test_runs_without_a_step_left(self):
+        """Nobody waits for a coordinator that has nothing to do."""
+        for flags, newest, done in ((["--resume"], 8, True), (["--resume"], 9, True),
+                                    (["--resume"], 7, False), (["--resume"], None, False),
+                                    ([], 8, False), (["--overwrite"], 8, False),
+                                    (["--resume", "--from-step", "8"], 8, True),
+                                    (["--resume", "--from-step", "3"], 8, False),
+                                    (["--from-step=3", "--resume"], 8, False)):
+            self.assertEqual(PLACE.is_done(flags, newest, 8), done, (flags, newest))
+
     def test_first_hosts(self):
         for nodes, host in (("a", "a"), ("a,b", "a"), ("node[03-05,9],x", "node03"),
                             ("node[7,9-11]", "node7"), ("rack[1-2]n[3-4]", "rack1n3")):
