@@ -12,18 +12,11 @@ void History::add_event(const std::string& kind, int64_t epoch, int64_t step,
 void History::add_step(const ShownStep& step) {
   newest_ = step;
   seconds_ += step.seconds;
-  if (step.step % stride_ != 0) return;
-  steps_.push_back(step);
-  while (steps_.size() >= kMostSteps) {
-    stride_ *= 2;
-    std::erase_if(steps_, [this](const ShownStep& of) { return of.step % stride_ != 0; });
-  }
+  steps_.add(step.step, step);
 }
 
-std::vector<ShownStep> History::steps() const {
-  std::vector<ShownStep> all = steps_;
-  if (newest_ && (all.empty() || all.back().step != newest_->step)) all.push_back(*newest_);
-  return all;
+void History::add_validation(const ShownValidation& validation) {
+  validations_.add(validated_++, validation);
 }
 
 }  // namespace tenuto::page

@@ -19,15 +19,17 @@ struct Metric {
   const char* help;
 };
 
-constexpr std::array<Metric, 20> kMetrics = {{
+constexpr std::array<Metric, 22> kMetrics = {{
     {"tenuto_run_info", "gauge", "Always 1; its labels say what the run is doing."},
     {"tenuto_step", "gauge", "Steps that are committed."},
     {"tenuto_steps", "gauge", "Steps that the job is to do."},
     {"tenuto_epoch", "gauge", "Epoch of the members: higher after each loss of a worker."},
     {"tenuto_checkpoint_step", "gauge", "Step of the newest checkpoint."},
     {"tenuto_loss", "gauge", "Loss of the newest step whose loss is known."},
+    {"tenuto_validation_loss", "gauge", "Loss of the newest held-out pass."},
+    {"tenuto_validation_accuracy", "gauge", "Share of targets that this pass has predicted."},
     {"tenuto_step_seconds", "gauge", "Time of the newest step."},
-    {"tenuto_training_seconds_total", "counter", "Time of all steps since this coordinator began."},
+    {"tenuto_training_seconds_total", "counter", "Time of all steps."},
     {"tenuto_promised_step_seconds", "gauge", "Time of a step as the plan in force is priced."},
     {"tenuto_workers", "gauge", "Workers by state."},
     {"tenuto_worker_step_seconds", "gauge", "Time of a worker's newest step."},
@@ -114,6 +116,12 @@ void write_run(Writer& out, const Snapshot& now, const std::vector<Promise>& pro
   out.add("tenuto_epoch", static_cast<double>(now.epoch));
   if (now.saved >= 0) out.add("tenuto_checkpoint_step", static_cast<double>(now.saved));
   if (const auto loss = newest_loss(now.history)) out.add("tenuto_loss", *loss);
+  const std::vector<ShownValidation> validations = now.history.validations();
+  if (!validations.empty()) {
+    out.add("tenuto_validation_loss", validations.back().loss);
+    const std::optional<double>& accuracy = validations.back().accuracy;
+    if (accuracy) out.add("tenuto_validation_accuracy", *accuracy);
+  }
   const std::optional<ShownStep>& newest = now.history.newest();
   if (newest && newest->seconds > 0) out.add("tenuto_step_seconds", newest->seconds);
   out.add("tenuto_training_seconds_total", now.history.seconds());

@@ -48,11 +48,14 @@ struct ShownLink {
   int64_t repeated = 0;  // packets that were sent again
 };
 
-// What the run could do instead of what it does, and its price.
+// One of the things that a decision was made between, with its price. None: its event does not say.
 struct ShownAlternative {
   std::string name;
-  double price = 0;
-  std::string unit;  // of the price: "gradients per second"
+  std::optional<double> step = {};      // seconds that a step takes with it
+  std::optional<double> change = {};    // seconds that the change to it costs
+  std::optional<double> total = {};     // seconds of all that, over the time that was looked ahead
+  std::optional<double> progress = {};  // of a sync mode: gradients of age 0 per second
+  bool chosen = false;
 };
 
 // A run at a moment.
@@ -62,15 +65,19 @@ struct Snapshot {
   int64_t step = 0, steps = 0, epoch = 0;
   int64_t saved = -1;  // step of the newest checkpoint; -1 = none
   std::string mode = "synchronous";
-  std::string plan;        // its order
-  int64_t serial = 0;      // of the plan
-  int64_t in_force = -1;   // the step from which it is in force; -1 = not yet
-  std::string why;         // it is this plan or mode
-  std::string slow_links;  // off | observe | adapt: what may be changed while the run goes on
+  std::string plan;       // its order
+  int64_t serial = 0;     // of the plan
+  int64_t in_force = -1;  // the step from which it is in force; -1 = not yet
+  std::string why;        // it is this plan or mode
+  // What is done about slow links and slow workers, and with layers: off | observe | adapt. Empty =
+  // it cannot be changed while the run goes on.
+  std::string slow_links, slow_workers, layers;
   std::vector<ShownWorker> workers;
   std::vector<ShownLink> links;
   size_t links_left_out = 0;
+  // What the newest decision was made between whose event has that, and the step of this event.
   std::vector<ShownAlternative> alternatives;
+  int64_t compared_in = 0;
   // With a sync mode: micro-batches in committed updates, and the age of the newest, in gradients.
   std::optional<int64_t> mass = {};
   std::optional<double> age = {};

@@ -1,6 +1,7 @@
 #include "page/state_json.h"
 
 #include <nlohmann/json.hpp>
+#include <optional>
 
 namespace tenuto::page {
 namespace {
@@ -14,6 +15,8 @@ std::string text_of(const Json& json) {
 
 // 0 means that it is not known.
 Json known(double number) { return number > 0 ? Json(number) : Json(nullptr); }
+
+Json or_null(const std::optional<double>& number) { return number ? Json(*number) : Json(nullptr); }
 
 Json times_of(const WorkerTimes& times) {
   const double busy = times.forward + times.backward + times.weight + times.copies;
@@ -54,7 +57,12 @@ Json links_of(const Snapshot& snapshot) {
 Json alternatives_of(const Snapshot& snapshot) {
   Json list = Json::array();
   for (const ShownAlternative& one : snapshot.alternatives) {
-    list.push_back({{"name", one.name}, {"price", one.price}, {"unit", one.unit}});
+    list.push_back({{"name", one.name},
+                    {"step_seconds", or_null(one.step)},
+                    {"change_seconds", or_null(one.change)},
+                    {"total_seconds", or_null(one.total)},
+                    {"progress", or_null(one.progress)},
+                    {"chosen", one.chosen}});
   }
   return list;
 }
@@ -62,9 +70,16 @@ Json alternatives_of(const Snapshot& snapshot) {
 Json history_of(const History& history) {
   Json list = Json::array();
   for (const ShownStep& step : history.steps()) {
-    list.push_back({{"step", step.step},
-                    {"loss", step.loss ? Json(*step.loss) : Json(nullptr)},
-                    {"seconds", known(step.seconds)}});
+    list.push_back(
+        {{"step", step.step}, {"loss", or_null(step.loss)}, {"seconds", known(step.seconds)}});
+  }
+  return list;
+}
+
+Json validations_of(const History& history) {
+  Json list = Json::array();
+  for (const ShownValidation& one : history.validations()) {
+    list.push_back({{"step", one.step}, {"loss", one.loss}, {"accuracy", or_null(one.accuracy)}});
   }
   return list;
 }
@@ -93,8 +108,10 @@ std::string state_text(const Snapshot& snapshot, const std::vector<Promise>& pro
                        {"from", snapshot.in_force},
                        {"why", snapshot.why}}},
                      {"slow_links", snapshot.slow_links},
+                     {"slow_workers", snapshot.slow_workers},
+                     {"layers", snapshot.layers},
                      {"mass", snapshot.mass ? Json(*snapshot.mass) : Json(nullptr)},
-                     {"age", snapshot.age ? Json(*snapshot.age) : Json(nullptr)},
+                     {"age", or_null(snapshot.age)},
                      {"coordinator_cpu_seconds", snapshot.cpu_seconds},
                      {"plan_changes", snapshot.history.changes()},
                      {"faults", snapshot.history.faults()},
@@ -102,8 +119,10 @@ std::string state_text(const Snapshot& snapshot, const std::vector<Promise>& pro
                      {"links", links_of(snapshot)},
                      {"links_left_out", snapshot.links_left_out},
                      {"alternatives", alternatives_of(snapshot)},
+                     {"compared_in", snapshot.compared_in},
                      {"promises", promises_of(promises)},
                      {"history", history_of(snapshot.history)},
+                     {"validations", validations_of(snapshot.history)},
                      {"serial", snapshot.history.serial()}};
   std::string text = text_of(json);
   text.pop_back();

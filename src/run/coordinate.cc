@@ -157,7 +157,8 @@ Status Coordinator::take_up_run(const Facts& facts, Rules rules) {
   if (!dropped.ok()) return dropped;
   const Status opened = files_.take_up();
   if (!opened.ok()) return opened;
-  const Result<Figures> figures = read_figures(path, rules.first_step);
+  const Result<Figures> figures = read_figures(
+      path, rules.first_step, [this](const MetricsLine& line) { process_.page().take_up(line); });
   if (!figures.ok()) return figures.error();
   input_.progress->take_up(figures.value());
   state_ = take_up(rules, facts, {present.value(), previous.value()}, monotonic_clock().now());
@@ -165,6 +166,7 @@ Status Coordinator::take_up_run(const Facts& facts, Rules rules) {
   announcer_.take_up(step);
   say("coordinator", step,
       cat("a new coordinator continues the run in step ", step, ", term ", rules.term));
+  process_.page().take_up_events();  // this one, too
   return ok();
 }
 
@@ -304,10 +306,7 @@ std::vector<decltype(Input::what)> Coordinator::apply(const Decision& decision, 
   };
   const bool begins = before == Situation::Gathering && state_.situation == Situation::Running;
   if (begins && !check(open_record())) return follows;  // the workers are not told to run
-  if (decision.new_plan) {
-    check(write_plan());
-    process_.page().change(decision.reason);
-  }
+  if (decision.new_plan) check(write_plan());
   if (Record* record = files_.record()) {
     for (const StepRecord& step : decision.steps) check(record->step(step));
   }
@@ -342,6 +341,7 @@ std::vector<decltype(Input::what)> Coordinator::apply(const Decision& decision, 
     EventDetails details;
     details.remedies = decision.alternatives;
     details.expected_steps = decision.expected_steps;
+    if (decision.new_plan) details.plan = state_.planning.serial;
     note(ends ? "end" : begins ? "start" : decision.event, decision.reason, details);
     const bool person = !begins && !state_.ending;
     if (person) input_.progress->event(decision.reason);

@@ -1,6 +1,7 @@
 #include "run/live_page.h"
 
 #include <filesystem>
+#include <sstream>
 #include <system_error>
 
 #include "base/clock.h"
@@ -8,7 +9,7 @@
 #include "base/host.h"
 #include "base/text.h"
 #include "control/planning.h"
-#include "ir/sync_mode.h"
+#include "page/event_line.h"
 #include "run/plan_cache.h"
 #include "run/token.h"
 #include "sim/price.h"
@@ -138,20 +139,47 @@ void LivePage::leave() const {
 
 void LivePage::note(const std::string& kind, RunMoment moment, const std::string& sentence,
                     const EventDetails& details) {
-  if (!server_) return;
-  history_.add_event(kind, moment.epoch, moment.step, sentence);
-  if (!details.remedies.empty()) {
-    alternatives_.clear();
-    for (const Alternative& one : details.remedies) {
-      alternatives_.push_back({one.name, to_milliseconds(one.step), "ms a step"});
-    }
+  if (server_) take_event(event_line(kind, moment.epoch, moment.step, sentence, details));
+}
+
+// Takes events of this coordinator and of the one before it in the same way.
+void LivePage::take_event(const std::string& line) {
+  const std::optional<page::EventLine> event = page::event_of_line(line);
+  if (!event) return;
+  history_.add_event(event->kind, event->epoch, event->step, event->reason);
+  const bool is_mode = event->kind == "mode";
+  if (is_mode || event->plan != 0) {
+    history_.add_change();
+    why_ = event->reason;
   }
-  if (kind != "mode") return;
-  change(sentence);
-  alternatives_.clear();
-  for (const servers::ModeAlternative& one : details.alternatives) {
-    alternatives_.push_back({to_text(one.mode), one.progress, "gradients of age 0 per second"});
-  }
+  if (!is_mode && event->alternatives.empty()) return;
+  alternatives_ = event->alternatives;
+  compared_in_ = event->step;
+}
+
+void LivePage::take_up_events() {
+  if (input_.job->coordinator.page == "off") return;
+  const Result<std::string> text = read_file(input_.directory->path() + "/events.jsonl");
+  if (!text.ok()) return;  // the page begins empty, and the run goes on
+  std::istringstream lines(text.value());
+  for (std::string line; std::getline(lines, line);) take_event(line);
+}
+
+void LivePage::take_up(const MetricsLine& line) {
+  page::ShownStep shown;
+  shown.step = line.step;
+  shown.loss = line.loss;
+  const auto& took = line.period_ms      ? line.period_ms
+                     : line.iteration_ms ? line.iteration_ms
+                                         : line.step_ms;
+  shown.seconds = took.value_or(0) / 1e3;
+  add_step(shown, line.validation_loss, line.validation_accuracy);
+}
+
+void LivePage::add_step(const page::ShownStep& step, const std::optional<double>& validation_loss,
+                        const std::optional<double>& validation_accuracy) {
+  history_.add_step(step);
+  if (validation_loss) history_.add_validation({step.step, *validation_loss, validation_accuracy});
 }
 
 // On the devices' clock a step lasts from the last weight gradient of the step before it to its own
@@ -167,7 +195,7 @@ void LivePage::add(const StepRecord& step) {
     shown.seconds = seconds_of(follows ? step.iteration_end - before_->second : *step.iteration);
     before_.emplace(step.step, step.iteration_end);
   }
-  history_.add_step(shown);
+  add_step(shown, step.validation_loss, step.validation_accuracy);
 }
 
 void LivePage::add(const ServedStep& step) {
@@ -176,12 +204,7 @@ void LivePage::add(const ServedStep& step) {
   shown.step = step.step;
   shown.loss = step.loss;
   shown.seconds = seconds_of(step.duration);
-  history_.add_step(shown);
-}
-
-void LivePage::change(const std::string& why) {
-  history_.add_change();
-  if (!why.empty()) why_ = why;
+  add_step(shown, step.validation_loss, step.validation_accuracy);
 }
 
 bool LivePage::is_due() const { return server_ && board_.is_due(monotonic_clock().now()); }
@@ -208,6 +231,7 @@ void LivePage::show(const ServedStatus& status, const ServedProcesses& processes
 void LivePage::show(page::Snapshot snapshot, std::shared_ptr<const PlanRequest> question) {
   snapshot.why = why_;
   snapshot.alternatives = alternatives_;
+  snapshot.compared_in = compared_in_;
   snapshot.history = history_;
   board_.show(std::make_shared<const View>(View{std::move(snapshot), std::move(question)}),
               monotonic_clock().now());

@@ -27,6 +27,7 @@
 #include "page/server.h"
 #include "page/site.h"
 #include "run/page_view.h"
+#include "run/record.h"
 #include "run/run_files.h"
 #include "run/run_input.h"
 #include "run/served_steps.h"
@@ -50,16 +51,19 @@ class LivePage : public page::Source {
   // The run has ended: removes these files. The page is served until it is destroyed.
   void leave() const;
 
-  // An event of the run, as RunFiles writes it. With another sync mode the event has the modes that
-  // it was chosen from.
+  // Another coordinator has begun the run: shows its events, as they are in the folder of the run.
+  // If they cannot be read, they are missing. Called before start(), so that none is taken twice.
+  void take_up_events();
+  // The same of a step, with a line of the metrics.
+  void take_up(const MetricsLine& line);
+  // An event of the run, as RunFiles writes it. It may say that another plan or sync mode is taken,
+  // and what this was chosen from.
   void note(const std::string& kind, RunMoment moment, const std::string& sentence,
             const EventDetails& details);
   // A step is done.
   void add(const StepRecord& step);
   // The same of a run with server shards.
   void add(const ServedStep& step);
-  // Another plan is in force, or soon will be, and why. Without a reason the one before stays.
-  void change(const std::string& why);
   // Whether a snapshot should be shown now.
   bool is_due() const;
   // Shows the run as it is now.
@@ -85,6 +89,9 @@ class LivePage : public page::Source {
   };
   Result<std::string> take_token() const;
   std::string earlier_address() const;
+  void take_event(const std::string& line);
+  void add_step(const page::ShownStep& step, const std::optional<double>& validation_loss,
+                const std::optional<double>& validation_accuracy);
   void show(page::Snapshot snapshot, std::shared_ptr<const PlanRequest> question);
   void price(const View& view);
 
@@ -93,6 +100,7 @@ class LivePage : public page::Source {
   page::History history_;
   std::string why_ = "it is the first one";
   std::vector<page::ShownAlternative> alternatives_;
+  int64_t compared_in_ = 0;  // step of the event that has them
   KnownTimes times_;
   std::shared_ptr<const PlanRequest> question_;
   std::optional<std::pair<int64_t, Duration>> before_;  // the newest step, and when it ended on the

@@ -28,6 +28,48 @@ double wall_seconds() {
          1000;
 }
 
+// A line of metrics; none: it is no object, or has no step.
+std::optional<MetricsLine> metrics_of(const std::string& line) {
+  const Json json = Json::parse(line, nullptr, false);
+  const auto number = [&](const char* key) -> std::optional<double> {
+    const auto found = json.find(key);
+    return found != json.end() && found->is_number() ? std::optional(found->get<double>())
+                                                     : std::nullopt;
+  };
+  if (!json.is_object()) return std::nullopt;
+  const std::optional<double> step = number("step");
+  if (!step) return std::nullopt;
+  MetricsLine metrics;
+  metrics.step = static_cast<int64_t>(*step);
+  metrics.loss = number("loss");
+  metrics.validation_loss = number("validation_loss");
+  metrics.validation_accuracy = number("validation_accuracy");
+  metrics.step_ms = number("step_ms");
+  metrics.iteration_ms = number("iteration_ms");
+  metrics.period_ms = number("period_ms");
+  metrics.tokens = static_cast<int64_t>(number("tokens").value_or(0));
+  metrics.lag_valid = json.value("lag_valid", true);
+  return metrics;
+}
+
+void add_to(Figures& figures, const MetricsLine& line) {
+  figures.steps_done += 1;
+  if (line.loss) {
+    if (!figures.first_loss) figures.first_loss = line.loss;
+    figures.last_loss = line.loss;
+  }
+  if (line.validation_loss) {
+    figures.validation_loss = line.validation_loss;
+    figures.validation_accuracy = line.validation_accuracy;
+    figures.validation_step = line.step + 1;
+  }
+  if (line.step_ms) {
+    figures.tokens += line.tokens;
+    figures.duration += from_milliseconds(*line.step_ms);
+  }
+  figures.lag_valid = figures.lag_valid && line.lag_valid;
+}
+
 }  // namespace
 
 int64_t tokens_of_step(const Job& job) {
@@ -35,38 +77,46 @@ int64_t tokens_of_step(const Job& job) {
   return job.model.kind == "gpt" ? rows * job.model.sequence : rows;
 }
 
-Result<Figures> read_figures(const std::string& directory, int64_t first_step) {
+Result<Figures> read_figures(const std::string& directory, int64_t first_step,
+                             const MetricsReader& reader) {
   const Result<std::string> text = read_file(directory + "/metrics.jsonl");
   if (!text.ok()) return text.error();
   Figures figures;
   std::istringstream lines(text.value());
   for (std::string line; std::getline(lines, line);) {
-    const Json json = Json::parse(line, nullptr, false);
-    const auto number = [&](const char* key) -> std::optional<double> {
-      const auto found = json.find(key);
-      return found != json.end() && found->is_number() ? std::optional(found->get<double>())
-                                                       : std::nullopt;
-    };
-    if (!json.is_object() || number("step").value_or(-1) < static_cast<double>(first_step)) {
-      continue;
-    }
-    figures.steps_done += 1;
-    if (const auto loss = number("loss")) {
-      if (!figures.first_loss) figures.first_loss = loss;
-      figures.last_loss = loss;
-    }
-    if (const auto loss = number("validation_loss")) {
-      figures.validation_loss = loss;
-      figures.validation_accuracy = number("validation_accuracy");
-      figures.validation_step = static_cast<int64_t>(*number("step")) + 1;
-    }
-    if (const auto took = number("step_ms")) {
-      figures.tokens += static_cast<int64_t>(number("tokens").value_or(0));
-      figures.duration += from_milliseconds(*took);
-    }
-    figures.lag_valid = figures.lag_valid && json.value("lag_valid", true);
+    const std::optional<MetricsLine> metrics = metrics_of(line);
+    if (!metrics || metrics->step < first_step) continue;
+    add_to(figures, *metrics);
+    if (reader) reader(*metrics);
   }
   return figures;
+}
+
+std::string event_line(const std::string& kind, int64_t epoch, int64_t step,
+                       const std::string& sentence, const EventDetails& details) {
+  Json line = {{"time", wall_seconds()},
+               {"event", kind},
+               {"epoch", epoch},
+               {"step", step},
+               {"reason", sentence}};
+  if (!details.cause.empty()) line["cause"] = details.cause;
+  if (!details.host.empty()) line["host"] = details.host;
+  if (details.plan != 0) line["plan"] = details.plan;
+  for (const servers::ModeAlternative& one : details.alternatives) {
+    line["alternatives"].push_back({{"mode", to_text(one.mode)},
+                                    {"gradients_per_second", one.gradients_per_second},
+                                    {"age", one.age},
+                                    {"progress", one.progress}});
+  }
+  for (const Alternative& one : details.remedies) {
+    line["expected_steps"] = details.expected_steps;
+    line["alternatives"].push_back({{"name", one.name},
+                                    {"step_ms", to_milliseconds(one.step)},
+                                    {"change_ms", to_milliseconds(one.change)},
+                                    {"total_ms", one.total_ms},
+                                    {"chosen", one.chosen}});
+  }
+  return line.dump(-1, ' ', false, Json::error_handler_t::replace);
 }
 
 Result<Record> Record::open(const std::string& directory, const Job& job) {
@@ -159,28 +209,7 @@ Status Record::event(const std::string& kind, int64_t epoch, int64_t step,
                      const std::string& sentence, const EventDetails& details) {
   marks_.push_back({monotonic_clock().now(), kind, sentence, epoch, step});
   if (marks_.size() > kMostMarks) marks_.pop_front();
-  Json line = {{"time", wall_seconds()},
-               {"event", kind},
-               {"epoch", epoch},
-               {"step", step},
-               {"reason", sentence}};
-  if (!details.cause.empty()) line["cause"] = details.cause;
-  if (!details.host.empty()) line["host"] = details.host;
-  for (const servers::ModeAlternative& one : details.alternatives) {
-    line["alternatives"].push_back({{"mode", to_text(one.mode)},
-                                    {"gradients_per_second", one.gradients_per_second},
-                                    {"age", one.age},
-                                    {"progress", one.progress}});
-  }
-  for (const Alternative& one : details.remedies) {
-    line["expected_steps"] = details.expected_steps;
-    line["alternatives"].push_back({{"name", one.name},
-                                    {"step_ms", to_milliseconds(one.step)},
-                                    {"change_ms", to_milliseconds(one.change)},
-                                    {"total_ms", one.total_ms},
-                                    {"chosen", one.chosen}});
-  }
-  return events_.write(line.dump(-1, ' ', false, Json::error_handler_t::replace));
+  return events_.write(event_line(kind, epoch, step, sentence, details));
 }
 
 Status Record::write_traces(const StepPromise& promise) {

@@ -28,10 +28,26 @@ namespace tenuto {
 // Targets (bytes of text, or samples) that one step learns from.
 int64_t tokens_of_step(const Job& job);
 
+// A line of the metrics as it is read back. None: the line does not say.
+struct MetricsLine {
+  int64_t step = 0;
+  std::optional<double> loss, validation_loss;
+  std::optional<double> validation_accuracy;  // 0 to 1
+  // Milliseconds: of the slowest worker, and on the devices' clock; see docs/formats-run.md.
+  std::optional<double> step_ms, iteration_ms, period_ms;
+  int64_t tokens = 0;
+  bool lag_valid = true;
+};
+
+// Is told each line, in order.
+using MetricsReader = std::function<void(const MetricsLine&)>;
+
 // The figures of a run so far, read from the metrics in `directory`, from `first_step` on.
+// `reader`, if there is one, is told the same lines.
 //
 // Errors: Invalid/Call  the metrics cannot be read
-Result<Figures> read_figures(const std::string& directory, int64_t first_step);
+Result<Figures> read_figures(const std::string& directory, int64_t first_step,
+                             const MetricsReader& reader = {});
 
 // What some events have beside their sentence.
 struct EventDetails {
@@ -43,7 +59,14 @@ struct EventDetails {
   // to stay as it is.
   std::vector<Alternative> remedies = {};
   double expected_steps = 0;
+  // Serial of the plan that the event proposes, or with which the workers continue; 0 = none.
+  int64_t plan = 0;
 };
+
+// An event as a line of events.jsonl, at the present time: `kind`, a sentence, and those details
+// that there are.
+std::string event_line(const std::string& kind, int64_t epoch, int64_t step,
+                       const std::string& sentence, const EventDetails& details);
 
 // The spans of a step as they were expected; may be empty.
 using StepPromise = std::function<std::vector<Span>(const StepRecord&)>;
@@ -65,7 +88,7 @@ class Record {
   //
   // Errors: Invalid/Call for events that are no events; those of write_file
   Status write_traces(const StepPromise& promise);
-  // One line of events: `kind`, a sentence, and those details that there are.
+  // One line of events, see event_line().
   Status event(const std::string& kind, int64_t epoch, int64_t step, const std::string& sentence,
                const EventDetails& details = {});
 

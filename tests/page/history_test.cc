@@ -3,6 +3,8 @@
 
 #include <gtest/gtest.h>
 
+#include <vector>
+
 #include "base/text.h"
 
 namespace tenuto::page {
@@ -33,6 +35,22 @@ TEST(History, KeepsTheShapeOfALongCurve) {
     EXPECT_EQ(steps[i].step - steps[i - 1].step, steps[1].step - steps[0].step) << i;
   }
   EXPECT_EQ(history.seconds(), 0.5 * kSteps);
+}
+
+TEST(History, KeepsTheShapeOfHeldOutPasses) {
+  History history;
+  EXPECT_TRUE(history.validations().empty());
+  constexpr int64_t kPasses = 5000;
+  for (int64_t pass = 0; pass < kPasses; ++pass) {
+    const auto accuracy = static_cast<double>(pass) / kPasses;
+    history.add_validation({100 * pass + 99, 2.5, accuracy});
+    ASSERT_LE(history.validations().size(), History::kMostValidations);
+  }
+  const std::vector<ShownValidation> passes = history.validations();
+  EXPECT_GE(passes.size(), History::kMostValidations / 3);
+  EXPECT_EQ(passes.front().step, 99);
+  EXPECT_EQ(passes.back().step, 100 * kPasses - 1);
+  EXPECT_EQ(passes.back().accuracy, static_cast<double>(kPasses - 1) / kPasses);
 }
 
 TEST(History, HasTheNewestStepOnce) {

@@ -21,6 +21,7 @@ inline Snapshot some_run() {
   run.in_force = 1;
   run.why = "a link is slow";
   run.slow_links = "adapt";
+  run.slow_workers = "observe";
   ShownWorker worker;
   worker.worker = 0;
   worker.stages = {0, 1};
@@ -42,13 +43,20 @@ inline Snapshot some_run() {
   link.round_trip = 0.5;
   link.rate = {2000, 0};
   run.links.push_back(link);
-  run.alternatives.push_back({"backup(1)", 1.5, "gradients per second"});
+  ShownAlternative alternative;
+  alternative.name = "move layers";
+  alternative.step = 0.25;
+  alternative.total = 40;
+  alternative.chosen = true;
+  run.alternatives.push_back(alternative);
+  run.compared_in = 1;
   run.cpu_seconds = 0.75;
   run.history.add_event("start", 1, 0, "all are connected");
   run.history.add_event("death", 3, 1, "worker 1 was killed");
   run.history.add_change();
   run.history.add_step({0, 2.5, 0.5});
   run.history.add_step({1, std::nullopt, 0.25});
+  run.history.add_validation({1, 2.75, 0.5});
   return run;
 }
 

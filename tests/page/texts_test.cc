@@ -32,7 +32,8 @@ TEST(StateJson, HasWhatTheScriptReads) {
       "{\"job\":\"tale\",\"situation\":\"running\",\"step\":2,\"steps\":10,\"epoch\":3,"
       "\"saved\":1,\"mode\":\"synchronous\","
       "\"plan\":{\"order\":\"1f1b\",\"serial\":4,\"from\":1,\"why\":\"a link is slow\"},"
-      "\"slow_links\":\"adapt\",\"mass\":null,\"age\":null,\"coordinator_cpu_seconds\":0.75,"
+      "\"slow_links\":\"adapt\",\"slow_workers\":\"observe\",\"layers\":\"\",\"mass\":null,\"age\":"
+      "null,\"coordinator_cpu_seconds\":0.75,"
       "\"plan_changes\":1,\"faults\":1,"
       "\"workers\":[{\"worker\":0,\"kind\":\"worker\",\"stages\":[0,1],\"pipeline\":0,"
       "\"state\":\"healthy\",\"reason\":\"\",\"ranges\":0,\"seconds\":{\"whole\":1.0,"
@@ -42,12 +43,14 @@ TEST(StateJson, HasWhatTheScriptReads) {
       "\"links\":[{\"first\":0,\"second\":1,\"slow\":true,\"round_trip_seconds\":0.5,"
       "\"network_round_trip_seconds\":null,\"bytes_per_second\":[2000.0,null],\"repeated\":0}],"
       "\"links_left_out\":0,"
-      "\"alternatives\":[{\"name\":\"backup(1)\",\"price\":1.5,"
-      "\"unit\":\"gradients per second\"}],"
+      "\"alternatives\":[{\"name\":\"move layers\",\"step_seconds\":0.25,"
+      "\"change_seconds\":null,\"total_seconds\":40.0,\"progress\":null,\"chosen\":true}],"
+      "\"compared_in\":1,"
       "\"promises\":[{\"from\":0,\"seconds\":0.5,\"plan\":\"zb-h1\"},"
       "{\"from\":1,\"seconds\":0.25,\"plan\":\"1f1b\"}],"
       "\"history\":[{\"step\":0,\"loss\":2.5,\"seconds\":0.5},"
-      "{\"step\":1,\"loss\":null,\"seconds\":0.25}],\"serial\":2,"
+      "{\"step\":1,\"loss\":null,\"seconds\":0.25}],"
+      "\"validations\":[{\"step\":1,\"loss\":2.75,\"accuracy\":0.5}],\"serial\":2,"
       "\"events\":[{\"serial\":2,\"event\":\"death\",\"epoch\":3,\"step\":1,"
       "\"reason\":\"worker 1 was killed\"}]}");
 }
@@ -56,10 +59,12 @@ TEST(StateJson, IsJsonWhateverBytesASentenceHas) {
   Snapshot run = some_run();
   run.why = "\xff\xfe \x01 </script>";
   run.history.add_step({2, std::nan(""), 0});
+  run.history.add_validation({2, std::nan(""), std::nullopt});
   const std::string text = with_events(state_text(run, {}), run.history, 0);
   const auto json = nlohmann::json::parse(text, nullptr, false);
   ASSERT_TRUE(json.is_object());
   EXPECT_TRUE(json["history"][2]["loss"].is_null());
+  EXPECT_TRUE(json["validations"][1]["loss"].is_null());
   EXPECT_EQ(json["events"].size(), 2u);
 }
 
@@ -86,6 +91,8 @@ TEST(Metrics, AreTheTextOfPrometheus) {
             "tenuto_epoch 3\n"
             "tenuto_checkpoint_step 1\n"
             "tenuto_loss 2.5\n"
+            "tenuto_validation_loss 2.75\n"
+            "tenuto_validation_accuracy 0.5\n"
             "tenuto_step_seconds 0.25\n"
             "tenuto_training_seconds_total 0.75\n"
             "tenuto_promised_step_seconds 0.25\n"

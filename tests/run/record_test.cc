@@ -213,6 +213,9 @@ TEST(Record, AnEventMayHaveDetails) {
   ASSERT_TRUE(record.value().event("mode", 2, 7, "because", {{best, other}, "", ""}).ok());
   ASSERT_TRUE(record.value().event("straggler", 2, 8, "it is late", {{}, "cpu", "first"}).ok());
   ASSERT_TRUE(record.value().event("end", 2, 8, "all is done").ok());
+  EventDetails of_plan;
+  of_plan.plan = 3;
+  ASSERT_TRUE(record.value().event("decision", 2, 8, "plan 3 is proposed", of_plan).ok());
   std::istringstream lines(read_file(folder + "/events.jsonl").value());
   std::string text;
   ASSERT_TRUE(std::getline(lines, text));
@@ -234,6 +237,8 @@ TEST(Record, AnEventMayHaveDetails) {
   EXPECT_EQ(straggler["host"], "first");
   ASSERT_TRUE(std::getline(lines, text));
   EXPECT_EQ(nlohmann::json::parse(text).size(), 5u) << "no details";
+  ASSERT_TRUE(std::getline(lines, text));
+  EXPECT_EQ(nlohmann::json::parse(text)["plan"], 3);
   std::filesystem::remove_all(folder);
 }
 
@@ -248,8 +253,17 @@ TEST(Record, FiguresContinueFromTheMetrics) {
                          "{\"step\":4,\"loss\":2.5,\"tokens\":5,\"step_ms\":10,"
                          "\"lag_valid\":false}\n")
                   .ok());
-  const Result<Figures> figures = read_figures(folder, 2);
+  std::vector<MetricsLine> told;
+  const Result<Figures> figures =
+      read_figures(folder, 2, [&told](const MetricsLine& line) { told.push_back(line); });
   ASSERT_TRUE(figures.ok());
+  ASSERT_EQ(told.size(), 3u);
+  EXPECT_EQ(told[0].step, 2);
+  EXPECT_FALSE(told[0].loss.has_value());
+  EXPECT_EQ(told[0].step_ms, 20.5);
+  EXPECT_EQ(told[1].validation_loss, 4.5);
+  EXPECT_FALSE(told[1].validation_accuracy.has_value());
+  EXPECT_FALSE(told[2].lag_valid);
   EXPECT_EQ(figures.value().steps_done, 3);
   EXPECT_EQ(figures.value().first_loss, 3.5);
   EXPECT_EQ(figures.value().last_loss, 2.5);

@@ -24,10 +24,14 @@
 
   function time(seconds) {
     if (seconds === null || seconds === undefined) return "not known";
+    if (seconds === 0) return "0 s";
     if (seconds < 1e-3) return `${(seconds * 1e6).toPrecision(3)} µs`;
     if (seconds < 1) return `${(seconds * 1e3).toPrecision(3)} ms`;
     return `${seconds.toPrecision(3)} s`;
   }
+
+  const figure = (loss) => loss === null ? "not known" : loss.toFixed(4);
+  const percent = (share) => `${(100 * share).toFixed(1)} %`;
 
   function rate(bytes) {
     if (bytes === null || bytes === undefined) return "not known";
@@ -51,11 +55,14 @@
 
   function showFacts(state) {
     const loss = newest(state, "loss");
+    const held = state.validations[state.validations.length - 1];
     const facts = [["step", `${state.step} of ${state.steps}`], ["situation", state.situation],
-      ["loss", loss === null ? "not known" : loss.toFixed(4)],
+      ["loss", figure(loss)],
       ["time of a step", time(newest(state, "seconds"))], ["promised", time(promised(state))],
       ["plan changes", state.plan_changes], ["faults", state.faults], ["epoch", state.epoch],
       ["newest checkpoint", state.saved < 0 ? "none" : `step ${state.saved}`]];
+    if (held) facts.splice(3, 0, ["held-out loss", figure(held.loss)]);
+    if (held && held.accuracy !== null) facts.splice(4, 0, ["accuracy", percent(held.accuracy)]);
     if (state.mass !== null) facts.push(["micro-batches in updates", state.mass]);
     if (state.age !== null) facts.push(["age of gradients", state.age.toFixed(2)]);
     replace("facts", ...facts.map(([what, figure]) =>
@@ -68,12 +75,26 @@
     at("plan").textContent = `Sync mode ${state.mode}; order ${plan.order || "none"}, plan `
       + `${plan.serial}, ${plan.from < 0 ? "not in force yet" : `in force from step ${plan.from}`}.`;
     at("why").textContent = plan.why ? `Why: ${plan.why}` : "";
-    if (state.alternatives.length === 0) return replace("alternatives");
-    const rows = state.alternatives.map((one) => make("tr", {}, make("td", {}, one.name),
-      make("td", {}, `${one.price.toPrecision(4)} ${one.unit}`)));
-    replace("alternatives", make("table", {}, make("caption", {}, "What it was chosen from"),
-      make("thead", {}, make("tr", {}, make("th", { scope: "col" }, "alternative"),
-        make("th", { scope: "col" }, "price"))), make("tbody", {}, ...rows)));
+    showAlternatives(state);
+  }
+
+  // A column is left out if no alternative has it.
+  function showAlternatives(state) {
+    const { alternatives } = state;
+    if (alternatives.length === 0) return replace("alternatives");
+    const columns = [["promised step", (one) => one.step_seconds, time],
+      ["cost of the change", (one) => one.change_seconds, time],
+      ["all in all", (one) => one.total_seconds, time],
+      ["gradients of age 0 per second", (one) => one.progress, (of) => of.toPrecision(4)],
+      ["choice", (one) => one.chosen || null, () => "chosen"]]
+      .filter(([, get]) => alternatives.some((one) => get(one) !== null));
+    const rows = alternatives.map((one) => make("tr", {}, make("th", { scope: "row" }, one.name),
+      ...columns.map(([, get, format]) => make("td", { class: one.chosen ? "chosen" : "" },
+        get(one) === null ? "" : format(get(one))))));
+    replace("alternatives", make("table", {},
+      make("caption", {}, `What was compared in step ${state.compared_in}`),
+      make("thead", {}, make("tr", {}, ...["alternative", ...columns.map(([head]) => head)]
+        .map((head) => make("th", { scope: "col" }, head)))), make("tbody", {}, ...rows)));
   }
 
   // ---- workers
@@ -243,11 +264,12 @@
 
   // ---- curves
 
-  // Draws points [x, y] as a line over the range of x of `points`; `steps` is drawn as stairs.
-  function chart(id, points, steps, format) {
+  // Draws points [x, y] as a line over the range of x of `points`; `steps` is drawn as stairs, and
+  // `marked`, of which there are few, as a line with a mark at each point.
+  function chart(id, points, steps, format, marked = []) {
     if (points.length === 0) return replace(id);
     const [width, height, left, bottom] = [720, 160, 70, 20];
-    const all = [...points, ...steps].map((point) => point[1]);
+    const all = [...points, ...steps, ...marked].map((point) => point[1]);
     const low = Math.min(...all), high = Math.max(...all);
     const first = points[0][0], last = points[points.length - 1][0];
     const x = (of) => left + (width - left - 8) * (last > first ? (of - first) / (last - first) : 0);
@@ -274,6 +296,11 @@
       });
       drawing.append(make("path", { d: path(stairs), class: "promise" }));
     }
+    if (marked.length > 0) drawing.append(make("path", { d: path(marked), class: "held-out" }));
+    for (const [a, b] of marked) {
+      drawing.append(make("rect", { x: x(a) - 2, y: y(b) - 2, width: 4, height: 4,
+        class: "held-out" }, make("title", {}, `after step ${a}: ${format(b)}`)));
+    }
     replace(id, drawing);
     return label;
   }
@@ -287,8 +314,15 @@
       : `Promised ${time(goal)} (dashed), measured ${time(now)}`
         + (now === null ? "." : `: ${(now / goal).toFixed(3)} times the promise.`);
     chart("time", of("seconds"), promises, time);
-    const label = chart("loss", of("loss"), [], (value) => value.toFixed(4));
-    at("loss-text").textContent = label ? `${label}.` : "No loss is known yet.";
+    const passes = state.validations, last = passes[passes.length - 1];
+    const held = (key) => passes.filter((pass) => pass[key] !== null)
+      .map((pass) => [pass.step, pass[key]]);
+    const label = chart("loss", of("loss"), [], figure, held("loss"));
+    at("loss-text").textContent = (label ? `${label}.` : "No loss is known yet.")
+      + (last ? ` Held-out loss after step ${last.step}: ${figure(last.loss)} (marked).` : "");
+    const shares = held("accuracy");
+    const accuracy = chart("accuracy", shares, [], percent, shares);
+    at("accuracy-text").textContent = accuracy ? `Held-out accuracy. ${accuracy}.` : "";
   }
 
   // ---- events and wishes
@@ -305,10 +339,15 @@
     since = state.serial;
   }
 
-  function showSwitch(state) {
-    at("switch").hidden = state.slow_links === "";
-    for (const button of at("switch").querySelectorAll("button")) {
-      button.setAttribute("aria-pressed", String(button.dataset.how === state.slow_links));
+  const switches = document.querySelectorAll(".switch");
+
+  function showSwitches(state) {
+    for (const one of switches) {
+      const how = state[one.dataset.key];
+      one.hidden = how === "";
+      for (const button of one.querySelectorAll("button")) {
+        button.setAttribute("aria-pressed", String(button.dataset.how === how));
+      }
     }
   }
 
@@ -332,10 +371,12 @@
     const wish = at("wish").value.trim();
     if (wish) inject(wish);
   });
-  at("switch").addEventListener("click", (event) => {
-    const how = event.target.dataset.how;
-    if (how) inject(`resilience.slow_links=${how}`);
-  });
+  for (const one of switches) {
+    one.addEventListener("click", (event) => {
+      const how = event.target.dataset.how;
+      if (how) inject(`resilience.${one.dataset.key}=${how}`);
+    });
+  }
 
   function show(state) {
     // Another coordinator counts from the beginning: the next answer has all of its events.
@@ -350,7 +391,7 @@
     showCurves(state);
     showEvents(state);
     if (isAnother) since = 0;
-    showSwitch(state);
+    showSwitches(state);
     set.ready = "yes";
   }
 
