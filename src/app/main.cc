@@ -285,7 +285,8 @@ void add_live_commands(CLI::App& app, const Chosen& chosen) {
   inject->add_option("run", run, "folder of the run, or its name under runs/")->required();
   inject
       ->add_option("wish", wish,
-                   "resilience.slow_links=adapt, =observe or =off; checkpoint: save one soon; "
+                   "resilience.slow_links=adapt, =observe or =off; resilience.slow_workers and "
+                   "resilience.layers in the same way; checkpoint: save one soon; "
                    "trace=N: the next N steps are written as traces; "
                    "link=I-J:Xms: adds X ms of one-way latency to this link of a rehearsal, 0ms: "
                    "removes it; "

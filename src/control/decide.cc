@@ -137,6 +137,12 @@ void Turn::hear(const Request& request) {
   if (request.kind == Request::Kind::SlowLinks) {
     return take(treat_slow_links(static_cast<SlowLinks>(request.number)));
   }
+  if (request.kind == Request::Kind::SlowWorkers) {
+    return take(treat_slow_workers(static_cast<SlowLinks>(request.number)));
+  }
+  if (request.kind == Request::Kind::Layers) {
+    return take(treat_layers(static_cast<SlowLinks>(request.number)));
+  }
   if (request.kind == Request::Kind::Trace) {
     take(trace_next(s(), request.number));
     return out_.say(cat("asked for traces: up to step ", s().trace_until - 1));

@@ -94,6 +94,22 @@ void change(State& s, const SlowLinksTreated& edit) {
   s.planning.stale = edit.how == SlowLinks::Adapt;
 }
 
+// Asks for a plan that takes into account what was not done until now. With slow links that are not
+// adapted to, no plan is asked for.
+void ask_again(Planning& planning) {
+  planning.stale = planning.stale || planning.slow_links == SlowLinks::Adapt;
+}
+
+void change(State& s, const SlowWorkersTreated& edit) {
+  s.planning.routing = edit.routing;
+  if (edit.routing) ask_again(s.planning);
+}
+
+void change(State& s, const LayersTreated& edit) {
+  s.planning.layers = edit.how;
+  if (edit.how != SlowLinks::Off) ask_again(s.planning);
+}
+
 void change(State& s, const TraceAsked& edit) {
   // While earlier steps are still to be traced, only the end moves: then no worker, whenever it is
   // told, leaves out a step that others trace.
@@ -216,7 +232,7 @@ void change(State& s, const EpochBegun& edit) {
   planning.present_name = planning.previous_name = cat(s.epoch);
   planning.serial += 1;
   // Ask about moves of layers only once the loss has lasted for this number of steps.
-  if (s.rules.layers != SlowLinks::Off) planning.review_at = s.committed + kLossLasts;
+  if (planning.layers != SlowLinks::Off) planning.review_at = s.committed + kLossLasts;
   s.first_plan = planning.serial;
   planning.from = open_step(s);
 }

@@ -87,6 +87,14 @@ struct CheckpointAsked {
 struct SlowLinksTreated {
   SlowLinks how = SlowLinks::Observe;
 };
+// From now on micro-batches may leave slow workers, or not.
+struct SlowWorkersTreated {
+  bool routing = false;
+};
+// From now on moves of layers are treated as `how` says.
+struct LayersTreated {
+  SlowLinks how = SlowLinks::Observe;
+};
 // The steps in [from, until) are traced, too.
 struct TraceAsked {
   int64_t from = 0, until = 0;
@@ -258,13 +266,13 @@ struct InstructionTold {
 using Edit =
     std::variant<ClockAdvanced, WorkerHeard, ReportReceived, ShardSaved, RepairsAnnounced, LinkLost,
                  WorkerSuspected, StreamLost, ProcessEnded, CutOff, HeardAgain, CheckpointAsked,
-                 SlowLinksTreated, TraceAsked, FaultAdded, StopAsked, RunBegun, WorkerAwaited,
-                 MemberLost, JoinersSentBack, RecoveryBegun, RecoveryPlanned, RestFound, EpochBegun,
-                 StepsResumed, JoinerInvited, JoinerReported, JoinerDropped, JoinersPlaced,
-                 JoinerNeeded, MemberJoined, LayersGiven, LayersMoved, StepCommitted, StepMeasured,
-                 CheckpointReady, CheckpointStored, PlanAsked, PlanAnswered, PlanKept,
-                 UpdateWeighed, PlanProposed, PlanInForce, StepAbandoned, SalvageAgreed, RunEnded,
-                 InstructionTold>;
+                 SlowLinksTreated, SlowWorkersTreated, LayersTreated, TraceAsked, FaultAdded,
+                 StopAsked, RunBegun, WorkerAwaited, MemberLost, JoinersSentBack, RecoveryBegun,
+                 RecoveryPlanned, RestFound, EpochBegun, StepsResumed, JoinerInvited,
+                 JoinerReported, JoinerDropped, JoinersPlaced, JoinerNeeded, MemberJoined,
+                 LayersGiven, LayersMoved, StepCommitted, StepMeasured, CheckpointReady,
+                 CheckpointStored, PlanAsked, PlanAnswered, PlanKept, UpdateWeighed, PlanProposed,
+                 PlanInForce, StepAbandoned, SalvageAgreed, RunEnded, InstructionTold>;
 
 // Changes the state as the edit says.
 //

@@ -54,6 +54,12 @@ std::string text(const CheckpointAsked& edit) {
 std::string text(const SlowLinksTreated& edit) {
   return cat("slow links: ", name_of(edit.how), " is asked for");
 }
+std::string text(const SlowWorkersTreated& edit) {
+  return cat("slow workers: ", edit.routing ? "adapt" : "observe", " is asked for");
+}
+std::string text(const LayersTreated& edit) {
+  return cat("layers: ", name_of(edit.how), " is asked for");
+}
 std::string text(const TraceAsked& edit) {
   return cat("traces are asked for: from step ", edit.from, " to before ", edit.until);
 }

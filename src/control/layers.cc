@@ -65,8 +65,9 @@ bool has_all_layers(const State& state, const Joiner& place) {
 
 DecisionPart give_layers(const State& state, const Planned& planned) {
   DecisionPart out;
-  if (state.rules.layers != SlowLinks::Adapt) {
-    out.say(cat("resilience.layers is \"observe\", so nothing moves; ", planned.reason));
+  const SlowLinks how = state.planning.layers;
+  if (how != SlowLinks::Adapt) {
+    out.say(cat("resilience.layers is \"", name_of(how), "\", so nothing moves; ", planned.reason));
     return out;
   }
   std::vector<LayerMove> moves = planned.moves;

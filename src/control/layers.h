@@ -15,8 +15,8 @@
 
 namespace tenuto {
 
-// Begins the moves that the planner has found. If Rules::layers is Observe, only reports what they
-// would gain.
+// Begins the moves that the planner has found. If Planning::layers is not Adapt, only reports what
+// they would gain.
 //
 // Requires: is_plan_adopted(state), not is_receiving(state), and the moves are of the present plan
 DecisionPart give_layers(const State& state, const Planned& planned);

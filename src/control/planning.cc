@@ -83,6 +83,8 @@ Planning begin_planning(const Rules& rules) {
   planning.from = rules.first_step;
   planning.troubles = TroubleLog(rules.first_step);
   planning.slow_links = rules.slow_links;
+  planning.routing = rules.routing;
+  planning.layers = rules.layers;
   MonitorOptions options;
   options.least_gain = kLeastGain;
   options.least_op_share = kLeastOpShare;
@@ -129,7 +131,7 @@ PlanRequest question_of(const State& state, std::shared_ptr<const Plan> present,
   Model model = measured_model(state.rules.model, *present, *planning.monitor);
   RemedyTerms terms;
   terms.routes = routing;
-  terms.layers = state.rules.layers != SlowLinks::Off && state.situation == Situation::Running;
+  terms.layers = planning.layers != SlowLinks::Off && state.situation == Situation::Running;
   terms.troubles = planning.troubles.known(open_step(state));
   terms.troubles.lasted = open_step(state) - planning.changed_at;
   terms.left = state.stop_at - state.committed;

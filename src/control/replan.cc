@@ -22,16 +22,19 @@ std::string percent(double share) { return cat(fixed(100 * share, 1), " %"); }
 
 // True when slow workers alone are a reason for a new plan: micro-batches or layers may move away
 // from them, or the choice of the all-reduces depends on the speed of workers.
-bool minds_slow_workers(const Rules& rules) {
-  return rules.routing || rules.layers != SlowLinks::Off ||
-         (rules.plan && sums_follow_cluster(rules.plan->schedule));
+bool minds_slow_workers(const State& state) {
+  const auto& first = state.rules.plan;
+  return state.planning.routing || state.planning.layers != SlowLinks::Off ||
+         (first && sums_follow_cluster(first->schedule));
 }
 
 // True when nothing is left of the slowness that a plan was changed for.
-bool is_well(const Rules& rules, const Cluster& now) {
+bool is_well(const State& state) {
+  const Rules& rules = state.rules;
+  const Cluster& now = state.planning.monitor->cluster;
   const auto same_speed = [](const Worker& a, const Worker& b) { return a.speed == b.speed; };
   return now.exceptions == rules.cluster.exceptions &&
-         (!minds_slow_workers(rules) ||
+         (!minds_slow_workers(state) ||
           std::equal(now.workers.begin(), now.workers.end(), rules.cluster.workers.begin(),
                      rules.cluster.workers.end(), same_speed));
 }
@@ -69,8 +72,8 @@ DecisionPart return_to_plan_of_all(const State& state) {
   auto first = std::make_shared<const Plan>(with_update(*all, present->update.staggered));
   if (*present == *first) return {};
   return propose(state, std::move(first),
-                 minds_slow_workers(state.rules) ? "all workers and links are healthy again"
-                                                 : "all links are healthy again",
+                 minds_slow_workers(state) ? "all workers and links are healthy again"
+                                           : "all links are healthy again",
                  state.moved != nullptr);
 }
 
@@ -123,8 +126,8 @@ DecisionPart measure_step(const State& state, int64_t step) {
     // micro-batches helps little.
     const bool by_link = detection.cluster.exceptions != planning.monitor->cluster.exceptions;
     const int64_t made = version_made_by(Iteration{step}).value;
-    measured.changed = made == planning.review_at || by_link ||
-                       (minds_slow_workers(state.rules) && detection.changed);
+    measured.changed =
+        made == planning.review_at || by_link || (minds_slow_workers(state) && detection.changed);
     measured.other = by_link || detection.changed;
     measured.monitor = std::make_shared<const MonitorState>(std::move(detection.state));
     out.verdicts = std::move(detection.verdicts);
@@ -151,7 +154,7 @@ DecisionPart advance_plan(const State& state) {
   }
   // While a worker is missing, the first plan cannot come back, and work may go to any survivor.
   const bool reduced = is_reduced(state);
-  if (!reduced && is_well(state.rules, planning.monitor->cluster)) {
+  if (!reduced && is_well(state)) {
     out = return_to_plan_of_all(state);
     // If layers have moved and the plan stays, ask the planner whether they should move back.
     if (state.moved == nullptr || !out.edits.empty()) {
@@ -159,7 +162,7 @@ DecisionPart advance_plan(const State& state) {
       return out;
     }
   }
-  out.edits.add(PlanAsked{.plan = planning.present, .routing = state.rules.routing || reduced});
+  out.edits.add(PlanAsked{.plan = planning.present, .routing = planning.routing || reduced});
   return out;
 }
 
@@ -199,6 +202,20 @@ DecisionPart treat_slow_links(SlowLinks how) {
   DecisionPart out;
   out.edits.add(SlowLinksTreated{how});
   out.say(cat("requested: resilience.slow_links is \"", name_of(how), "\" from now on"));
+  return out;
+}
+
+DecisionPart treat_slow_workers(SlowLinks how) {
+  DecisionPart out;
+  out.edits.add(SlowWorkersTreated{how == SlowLinks::Adapt});
+  out.say(cat("requested: resilience.slow_workers is \"", name_of(how), "\" from now on"));
+  return out;
+}
+
+DecisionPart treat_layers(SlowLinks how) {
+  DecisionPart out;
+  out.edits.add(LayersTreated{how});
+  out.say(cat("requested: resilience.layers is \"", name_of(how), "\" from now on"));
   return out;
 }
 

@@ -28,6 +28,13 @@ DecisionPart take_planned(const State& state, const Planned& planned);
 // Treats slow links as `how` says from now on.
 DecisionPart treat_slow_links(SlowLinks how);
 
+// Treats slow workers as `how` says from now on: Adapt or Observe. The plan in force stays for
+// now.
+DecisionPart treat_slow_workers(SlowLinks how);
+
+// Treats moves of layers as `how` says from now on. Moves that have begun are finished.
+DecisionPart treat_layers(SlowLinks how);
+
 // Has `steps` steps traced, from the first one on that no worker can have begun.
 DecisionPart trace_next(const State& state, int64_t steps);
 

@@ -64,9 +64,12 @@ struct Rules {
   std::shared_ptr<const Plan> whole;
   Model model;      // as profiled; for planning, op times are replaced by measured ones
   Cluster cluster;  // when all are well
+  // What these are when the run begins; Planning has what they are now. Routing: micro-batches may
+  // go to other workers while the run goes on. Layers: what is done about workers that stay slow or
+  // are lost.
   SlowLinks slow_links = SlowLinks::Observe;
-  bool routing = false;               // micro-batches may go to other workers while the run goes on
-  SlowLinks layers = SlowLinks::Off;  // what is done about workers that stay slow or are lost
+  bool routing = false;
+  SlowLinks layers = SlowLinks::Off;
   bool survive = false;         // steps go on without a lost worker if the others can do its work
   int32_t restarts = 0;         // before the first step: how often a worker may be started again
   bool chooses_update = false;  // the run chooses its kind of update itself (update_choice.h)
@@ -134,7 +137,10 @@ struct Planning {
   int64_t review_at = -1;  // at the commit of this version a better plan is sought in any case
   int64_t changed_at = 0;  // the step at which the cluster last changed
   TroubleLog troubles;     // that the run has had
+  // As the job says, or as a user has asked since.
   SlowLinks slow_links = SlowLinks::Observe;
+  bool routing = false;
+  SlowLinks layers = SlowLinks::Off;
   UpdateChoice update;
 };
 

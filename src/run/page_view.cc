@@ -11,6 +11,7 @@
 #include "ir/plan.h"
 #include "monitor/monitor.h"
 #include "protocol/report.h"
+#include "run/request.h"
 #include "world/seats.h"
 
 namespace tenuto {
@@ -111,6 +112,12 @@ page::Snapshot snapshot_of(const State& state, const Job& job, KnownTimes& times
   snapshot.serial = planning.serial;
   snapshot.in_force = planning.from;
   snapshot.slow_links = name_of(planning.slow_links);
+  if (request_of("resilience.slow_workers=adapt", job).ok()) {
+    snapshot.slow_workers = name_of(planning.routing ? SlowLinks::Adapt : SlowLinks::Observe);
+  }
+  if (request_of("resilience.layers=adapt", job).ok()) {
+    snapshot.layers = name_of(planning.layers);
+  }
   snapshot.cpu_seconds = seconds_of(process_cpu_time());
   const Seats seats = job.seats();
   for (size_t w = 0; w < state.members.size(); ++w) {

@@ -13,11 +13,22 @@
 #include "control/replan.h"
 #include "ir/update_rule.h"
 #include "world/fault.h"
+#include "world/fit.h"
 
 namespace tenuto {
 namespace {
 
-constexpr const char* kWish = "resilience.slow_links";
+// What is done about a kind of trouble, as a key of the job, can be changed in the live run.
+struct Treatment {
+  const char* key;
+  Request::Kind kind;
+  std::string ResilienceSettings::*setting;
+};
+constexpr std::array<Treatment, 3> kTreatments = {{
+    {"resilience.slow_links", Request::Kind::SlowLinks, &ResilienceSettings::slow_links},
+    {"resilience.slow_workers", Request::Kind::SlowWorkers, &ResilienceSettings::slow_workers},
+    {"resilience.layers", Request::Kind::Layers, &ResilienceSettings::layers},
+}};
 constexpr double kMostMilliseconds = 1e9;
 constexpr int kMostTraced = 1'000'000;   // steps
 constexpr double kMostMegabytes = 1e12;  // per second
@@ -222,6 +233,31 @@ Result<Request> trace_request_of(std::string_view wish) {
                      ", such as trace=5"));
 }
 
+// A wish to treat a kind of trouble in another way; none = it is another wish.
+std::optional<Result<Request>> treatment_wish(const std::string& wish, const Job& job) {
+  const size_t equals = std::min(wish.find('='), wish.size());
+  const std::string value = wish.substr(std::min(equals + 1, wish.size()));
+  const auto* const of =
+      std::find_if(kTreatments.begin(), kTreatments.end(),
+                   [&](const Treatment& one) { return wish.substr(0, equals) == one.key; });
+  const std::optional<SlowLinks> how = slow_links_of(value);
+  if (of == kTreatments.end() || !how) return std::nullopt;
+  const Request request{of->kind, static_cast<int>(*how)};
+  if (of->kind == Request::Kind::SlowLinks) return Result<Request>(request);
+  if (of->kind == Request::Kind::SlowWorkers && *how == SlowLinks::Off) return std::nullopt;
+  if (of->kind == Request::Kind::Layers && !has_fine_stages(job)) {
+    return Result<Request>(
+        invalid("the layers of this run cannot move: it began with resilience.layers = \"off\", "
+                "and its stages are whole; resume it with --resilience.layers=observe"));
+  }
+  Job asked = job;
+  asked.resilience.*of->setting = value;
+  if (const auto misfit = find_misfit_of_layers(asked)) {
+    return Result<Request>(invalid(cat(misfit->key, " ", misfit->sentence)));
+  }
+  return Result<Request>(request);
+}
+
 // A wish for a hog as a request; none = it is another wish.
 std::optional<Result<Request>> hog_wish(const std::string& wish, const Job& job) {
   for (const std::string kind : kHogs) {
@@ -250,12 +286,12 @@ Result<Request> request_of(const std::string& wish, const Job& job) {
   for (const std::string kind : {"partition", "clock-skew"}) {
     if (wants(kind)) return time_request_of(kind, std::string_view(wish).substr(equals + 1), job);
   }
-  if (wish.substr(0, equals) == kWish && equals != std::string::npos) {
-    const std::optional<SlowLinks> how = slow_links_of(wish.substr(equals + 1));
-    if (how) return Request{Request::Kind::SlowLinks, static_cast<int>(*how)};
-  }
-  return invalid(cat("'", wish, "' cannot be requested of a live run: expected ", kWish,
-                     "=adapt, =observe or =off, checkpoint, end, trace=STEPS, link=I-J:Xms, "
+  if (const std::optional<Result<Request>> treatment = treatment_wish(wish, job)) return *treatment;
+  return invalid(cat("'", wish, "' cannot be requested of a live run: expected ",
+                     "resilience.slow_links=adapt, =observe or =off, "
+                     "resilience.slow_workers=adapt or =observe, "
+                     "resilience.layers=adapt, =observe or =off, "
+                     "checkpoint, end, trace=STEPS, link=I-J:Xms, "
                      "worker=P.S:SPEED, partition=P.S:Xms, clock-skew=P.S:Xms, kill=P.S, "
                      "stop=P.S, resume=P.S or start=P.S, cpu-hog=P.S:THREADS, "
                      "bandwidth-hog=P.S:RATEMB, "

@@ -235,25 +235,6 @@ Found misfit_of_numerics(const Job& job) {
                     job.parallel.pipelines, " pipelines of ", job.parallel.micros)};
 }
 
-Found misfit_of_layers(const Job& job) {
-  const ResilienceSettings& resilience = job.resilience;
-  if (resilience.layers == "off") return {};
-  const auto needs = [&](const std::string& what) {
-    return Misfit{"resilience.layers", cat("\"", resilience.layers, "\" needs ", what)};
-  };
-  if (resilience.slow_links != "adapt") {
-    return needs(cat("resilience.slow_links = \"adapt\", found \"", resilience.slow_links, "\""));
-  }
-  if (resilience.copies > 0) {
-    return needs(cat("resilience.copies = 0, found ", resilience.copies));
-  }
-  if (job.network.send == "blocking") return needs("network.send = \"offloaded\"");
-  if (job.parallel.stages < 2) {
-    return needs("parallel.stages of at least 2: layers move between workers of one pipeline");
-  }
-  return {};
-}
-
 // With a schedule file, the number of workers is known only after the file is read; then
 // load_effective_job does this check.
 Found misfit_of_faults(const Job& job) {
@@ -427,11 +408,30 @@ int32_t cut_layers(const Job& job) {
                                       : static_cast<int32_t>(job.device.layers->layers.size());
 }
 
+Found find_misfit_of_layers(const Job& job) {
+  const ResilienceSettings& resilience = job.resilience;
+  if (resilience.layers == "off") return {};
+  const auto needs = [&](const std::string& what) {
+    return Misfit{"resilience.layers", cat("\"", resilience.layers, "\" needs ", what)};
+  };
+  if (resilience.slow_links != "adapt") {
+    return needs(cat("resilience.slow_links = \"adapt\", found \"", resilience.slow_links, "\""));
+  }
+  if (resilience.copies > 0) {
+    return needs(cat("resilience.copies = 0, found ", resilience.copies));
+  }
+  if (job.network.send == "blocking") return needs("network.send = \"offloaded\"");
+  if (job.parallel.stages < 2) {
+    return needs("parallel.stages of at least 2: layers move between workers of one pipeline");
+  }
+  return {};
+}
+
 Found find_misfit(const Job& job) {
   for (const auto find :
        {misfit_of_name, misfit_of_holders, misfit_of_workers, find_misfit_of_sync, misfit_of_model,
         misfit_of_data, misfit_of_paced, misfit_of_network, misfit_of_send, misfit_of_absence,
-        misfit_of_path, misfit_of_numerics, misfit_of_layers, misfit_of_module}) {
+        misfit_of_path, misfit_of_numerics, find_misfit_of_layers, misfit_of_module}) {
     if (Found found = find(job)) return found;
   }
   return job.parallel.schedule.empty() ? find_misfit_of_workers(job) : Found();

@@ -36,6 +36,9 @@ TimeShare time_share_of(const Job& job, const std::vector<Stage>& stages, StageI
 // schedule file (parallel.schedule), read later, decides that number.
 std::optional<Misfit> find_misfit(const Job& job);
 
+// Checks only resilience.layers, and what goes with it, and returns the first misfit or none.
+std::optional<Misfit> find_misfit_of_layers(const Job& job);
+
 // Checks only what depends on the number of workers, and returns the first misfit or none: a
 // [[fault]] of a link or worker that the job does not have, or a cluster file with too few devices.
 std::optional<Misfit> find_misfit_of_workers(const Job& job);

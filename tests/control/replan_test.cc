@@ -373,6 +373,69 @@ TEST(Replan, ObserveReportsAndOffReportsNothing) {
   }
 }
 
+Request treat(Request::Kind kind, SlowLinks how) { return {kind, static_cast<int>(how)}; }
+
+// A slow worker that was only reported is acted on once a user asks for that.
+TEST(Replan, SlowWorkersAreTreatedAsAUserAsks) {
+  Measured run;
+  run.steps(20);
+  run.length = 20 * kMillisecond;
+  run.steps(10);
+  ASSERT_EQ(run.verdicts.size(), 1u);
+  EXPECT_TRUE(run.wanted.empty());
+  run.keep(run.hear(treat(Request::Kind::SlowWorkers, SlowLinks::Adapt)));
+  EXPECT_EQ(run.reasons.back(), "requested: resilience.slow_workers is \"adapt\" from now on");
+  run.steps(1);
+  ASSERT_EQ(run.wanted.size(), 1u);
+  EXPECT_TRUE(run.wanted[0].routing);
+  EXPECT_EQ(run.wanted[0].cluster.workers[3].speed, 0.5);
+  run.hear(Planned{run.wanted[0].request, nullptr, "the plan stays"});
+
+  // From now on changes of its speed are only reported again.
+  run.hear(treat(Request::Kind::SlowWorkers, SlowLinks::Observe));
+  run.length = 10 * kMillisecond;
+  run.steps(60);
+  EXPECT_EQ(run.verdicts.size(), 2u);
+  EXPECT_EQ(run.wanted.size(), 1u);
+  EXPECT_EQ(run.state.planning.serial, 1);
+}
+
+TEST(Replan, MovesOfLayersAreTreatedAsAUserAsks) {
+  Measured run;
+  run.steps(20);
+  run.length = 20 * kMillisecond;
+  run.steps(10);
+  for (const SlowLinks how : {SlowLinks::Observe, SlowLinks::Off}) {
+    run.keep(run.hear(treat(Request::Kind::Layers, how)));
+    EXPECT_EQ(run.reasons.back(),
+              cat("requested: resilience.layers is \"", name_of(how), "\" from now on"));
+    run.steps(1);
+    // With "off" nothing more is asked, and an answer that comes then moves nothing.
+    ASSERT_EQ(run.wanted.size(), 1u);
+    EXPECT_TRUE(run.wanted[0].layers.has_value());
+  }
+  const auto plan = std::make_shared<const Plan>(plan_of_order("gpipe"));
+  const Decision told =
+      run.hear(Planned{run.wanted[0].request, plan, "a move gains", 0, {{{1}, {3}, {2}}}});
+  EXPECT_EQ(told.reason, "resilience.layers is \"off\", so nothing moves; a move gains");
+  EXPECT_FALSE(told.new_plan);
+}
+
+// No plan is asked for while slow links are only observed; once they are adapted to, it is.
+TEST(Replan, SlowWorkersWaitForSlowLinks) {
+  Measured run(SlowLinks::Observe);
+  run.steps(20);
+  run.length = 20 * kMillisecond;
+  run.steps(10);
+  run.keep(run.hear(treat(Request::Kind::SlowWorkers, SlowLinks::Adapt)));
+  run.steps(1);
+  EXPECT_TRUE(run.wanted.empty());
+  run.keep(run.hear(treat(Request::Kind::SlowLinks, SlowLinks::Adapt)));
+  run.steps(1);
+  ASSERT_EQ(run.wanted.size(), 1u);
+  EXPECT_TRUE(run.wanted[0].routing);
+}
+
 TEST(Replan, AnAnswerToAnotherRequestIsIgnored) {
   Measured run;
   run.steps(20);

@@ -30,6 +30,8 @@ TEST(PageView, ShowsTheWorkersByStageAndPipeline) {
   EXPECT_EQ(snapshot.situation, "running");
   EXPECT_EQ(snapshot.steps, 10);
   EXPECT_EQ(snapshot.slow_links, "observe");
+  EXPECT_EQ(snapshot.slow_workers, "observe");
+  EXPECT_EQ(snapshot.layers, "");  // they cannot move
   EXPECT_FALSE(snapshot.mass.has_value());
   ASSERT_EQ(snapshot.workers.size(), 4u);
   for (int32_t w = 0; w < 4; ++w) {
@@ -40,6 +42,20 @@ TEST(PageView, ShowsTheWorkersByStageAndPipeline) {
     EXPECT_EQ(worker.pipeline, w / 2) << w;
     EXPECT_FALSE(worker.times.has_value()) << w;
   }
+}
+
+// Either layers or micro-batches leave a slow worker, so only one of them can be changed.
+TEST(PageView, ShowsWhatCanBeChanged) {
+  Play play;
+  play.connect();
+  play.state.planning.present = std::make_shared<const Plan>();
+  play.state.planning.layers = SlowLinks::Adapt;
+  Job job = small_job();
+  job.resilience.layers = "observe";
+  KnownTimes times;
+  const page::Snapshot snapshot = snapshot_of(play.state, job, times);
+  EXPECT_EQ(snapshot.slow_workers, "");
+  EXPECT_EQ(snapshot.layers, "adapt");
 }
 
 TEST(PageView, KeepsTheTimesOfAStepThatIsCommitted) {

@@ -5,6 +5,7 @@
 
 #include <csignal>
 #include <string>
+#include <utility>
 #include <variant>
 
 namespace tenuto {
@@ -110,6 +111,40 @@ TEST(Request, TracesOfTheNextSteps) {
     ASSERT_FALSE(refused.ok()) << wrong;
     EXPECT_NE(refused.error().message.find("expected 1 to 1000000"), std::string::npos) << wrong;
   }
+}
+
+TEST(Request, TroublesAreTreatedInAnotherWay) {
+  Job job;
+  job.parallel.stages = job.parallel.pipelines = 2;
+  const auto asked = [&job](const std::string& wish) {
+    const Result<Request> request = request_of(wish, job);
+    return request.ok() ? std::pair(request.value().kind, request.value().number)
+                        : std::pair(Request::Kind::Stop, -1);
+  };
+  const auto refused = [&job](const std::string& wish) {
+    const Result<Request> request = request_of(wish, job);
+    return request.ok() ? std::string() : request.error().message;
+  };
+  const auto number = [](SlowLinks how) { return static_cast<int>(how); };
+  EXPECT_EQ(asked("resilience.slow_links=off"),
+            std::pair(Request::Kind::SlowLinks, number(SlowLinks::Off)));
+  EXPECT_EQ(asked("resilience.slow_workers=adapt"),
+            std::pair(Request::Kind::SlowWorkers, number(SlowLinks::Adapt)));
+  EXPECT_EQ(asked("resilience.slow_workers=observe"),
+            std::pair(Request::Kind::SlowWorkers, number(SlowLinks::Observe)));
+  for (const char* wrong : {"resilience.slow_workers=off", "resilience.slow_workers=",
+                            "resilience.slow_workers", "resilience.layers=fast", "resilience"}) {
+    EXPECT_NE(refused(wrong).find("resilience.slow_workers=adapt or =observe"), std::string::npos)
+        << wrong;
+  }
+  // Layers can move only if each is a stage of its own from the beginning.
+  EXPECT_NE(refused("resilience.layers=adapt").find("its stages are whole"), std::string::npos);
+  job.resilience.layers = "observe";
+  EXPECT_EQ(asked("resilience.layers=adapt"),
+            std::pair(Request::Kind::Layers, number(SlowLinks::Adapt)));
+  EXPECT_EQ(asked("resilience.layers=off"),
+            std::pair(Request::Kind::Layers, number(SlowLinks::Off)));
+  EXPECT_NE(refused("resilience.slow_workers=adapt").find("not both"), std::string::npos);
 }
 
 TEST(Request, HogsOfARunWithRealDevices) {
