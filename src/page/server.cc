@@ -69,6 +69,12 @@ HttpServer::~HttpServer() {
   ::close(waker_);
 }
 
+size_t HttpServer::bytes() const {
+  size_t all = 0;
+  for (const auto& entry : connections_) all += entry.second.bytes.size();
+  return all;
+}
+
 void HttpServer::wake() const {
   const uint64_t one = 1;
   [[maybe_unused]] const ssize_t written = ::write(waker_, &one, sizeof(one));

@@ -57,6 +57,9 @@ class HttpServer {
   uint16_t port() const { return port_; }
   // How many connections there are.
   size_t connections() const { return connections_.size(); }
+  // How many bytes it keeps for them: of requests that have not come whole, and of answers that are
+  // not sent whole.
+  size_t bytes() const;
   // Waits for something to do, at most for `limit` (zero = not at all), and does it.
   void turn(Duration limit);
 

@@ -5,9 +5,11 @@
 #include <arpa/inet.h>
 #include <gtest/gtest.h>
 #include <netinet/in.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <chrono>
 #include <functional>
@@ -70,6 +72,22 @@ class Client {
   int socket_;
   std::string heard_;
 };
+
+// Whether this process may have so many files open; it takes all that it is allowed to.
+bool may_open(rlim_t files) {
+  rlimit limit{};
+  if (::getrlimit(RLIMIT_NOFILE, &limit) != 0) return false;
+  limit.rlim_cur = limit.rlim_max;
+  return ::setrlimit(RLIMIT_NOFILE, &limit) == 0 && limit.rlim_cur >= files;
+}
+
+// Whether the answer has as many bytes after its head as it says.
+bool is_whole(const std::string& answer) {
+  const std::string name = "Content-Length: ";
+  const size_t length = answer.find(name), end = answer.find("\r\n\r\n");
+  if (length == std::string::npos || end == std::string::npos) return false;
+  return answer.size() - (end + 4) == std::stoul(answer.substr(length + name.size()));
+}
 
 class Server : public testing::Test {
  protected:
@@ -200,6 +218,93 @@ TEST_F(Server, ServesSoManyClientsAndNoMore) {
   EXPECT_EQ(status_of(answer_to(*silent.back())), 200);
   silent.clear();
   turn_until([&] { return server->connections() == 0; }, "the end of all connections");
+  EXPECT_EQ(status_of(answer_to(kGet)), 200);
+}
+
+// A thousand clients at once ask for the metrics, and all stay connected: each has a whole answer
+// or a refusal, and the server never keeps more than one answer for each of its places.
+TEST_F(Server, AThousandScrapesAtOnceHaveAnswersOrRefusals) {
+  constexpr size_t kClients = 1000, kBody = 100'000, kHead = 1024;
+  if (!may_open(2 * kClients)) GTEST_SKIP() << "this process may open fewer than 2000 files";
+  const ServerLimits limits;
+  handler = [](const HttpRequest&, int64_t) {
+    HttpResponse response;
+    response.body = std::string(kBody, 'x');
+    return std::optional<HttpResponse>(response);
+  };
+  listen(limits);
+  std::vector<std::unique_ptr<Client>> clients;
+  for (size_t i = 0; i < kClients; ++i) {
+    clients.push_back(std::make_unique<Client>(server->port()));
+    clients.back()->say("GET /metrics HTTP/1.1\r\n\r\n");
+    server->turn(Duration::zero());
+    ASSERT_LE(server->connections(), limits.connections) << i;
+    ASSERT_LE(server->bytes(), limits.connections * (kBody + kHead)) << i;
+  }
+  size_t served = 0, refused = 0;
+  for (const auto& client : clients) {
+    const std::string answer = answer_to(*client);
+    EXPECT_TRUE(is_whole(answer)) << answer.substr(0, kHead);
+    served += status_of(answer) == 200 ? 1 : 0;
+    refused += status_of(answer) == 503 ? 1 : 0;
+  }
+  EXPECT_EQ(served, limits.connections);
+  EXPECT_EQ(refused, kClients - limits.connections);
+  clients.clear();
+  turn_until([&] { return server->connections() == 0; }, "the end of all connections");
+  EXPECT_EQ(server->bytes(), 0u);
+  EXPECT_EQ(status_of(answer_to(kGet)), 200);
+}
+
+// A thousand pages ask once a second, each over a new connection, as their script does.
+TEST_F(Server, AThousandPagesThatPollHaveAnswersOrRefusals) {
+  constexpr int32_t kClients = 1000, kSeconds = 3;
+  const ServerLimits limits;
+  listen(limits);
+  size_t most = 0;
+  for (int32_t second = 0; second < kSeconds; ++second) {
+    int32_t served = 0, refused = 0;
+    for (int32_t i = 0; i < kClients; ++i) {
+      const std::string answer = answer_to("GET /api/state?since=7 HTTP/1.1\r\n\r\n");
+      ASSERT_TRUE(is_whole(answer)) << answer;
+      served += status_of(answer) == 200 ? 1 : 0;
+      refused += status_of(answer) == 503 ? 1 : 0;
+      most = std::max(most, server->connections());
+    }
+    EXPECT_EQ(served, limits.answers) << second;
+    EXPECT_EQ(refused, kClients - limits.answers) << second;
+    clock.advance(kSecond);
+  }
+  EXPECT_LT(most, limits.connections) << "who has left keeps no place";
+}
+
+// A thousand clients ask and never read: they cost the places that there are, until the deadline.
+TEST_F(Server, AThousandClientsThatNeverReadCostTheirPlaces) {
+  constexpr size_t kClients = 1000, kBody = 1 << 20, kHead = 1024;
+  if (!may_open(2 * kClients)) GTEST_SKIP() << "this process may open fewer than 2000 files";
+  const ServerLimits limits;
+  size_t asked = 0;
+  handler = [&asked](const HttpRequest&, int64_t) {
+    ++asked;
+    HttpResponse response;
+    response.body = std::string(kBody, 'x');
+    return std::optional<HttpResponse>(response);
+  };
+  listen(limits);
+  std::vector<std::unique_ptr<Client>> clients;
+  for (size_t i = 0; i < kClients; ++i) {
+    clients.push_back(std::make_unique<Client>(server->port(), 4096));
+    clients.back()->say(kGet);
+    server->turn(Duration::zero());
+    ASSERT_LE(server->connections(), limits.connections) << i;
+    ASSERT_LE(server->bytes(), limits.connections * (kBody + kHead)) << i;
+  }
+  for (int turn = 0; turn < 100; ++turn) server->turn(Duration::zero());
+  EXPECT_EQ(asked, limits.connections);
+  EXPECT_EQ(server->connections(), limits.connections);
+  clock.advance(limits.write + limits.linger);
+  turn_until([&] { return server->connections() == 0; }, "the end of all connections");
+  EXPECT_EQ(server->bytes(), 0u);
   EXPECT_EQ(status_of(answer_to(kGet)), 200);
 }
 
