@@ -17,6 +17,18 @@ from page_test import BROWSER
 from train_peers_test import Peers
 
 
+# A decision of a later version, of which some prices are missing, and held-out passes.
+DECIDED = {
+    "compared_in": 7,
+    "alternatives": [
+        {"name": "<b>move</b> layers", "step_seconds": 0.125, "change_seconds": None,
+         "total_seconds": None, "progress": None, "chosen": True},
+        {"name": "stay", "step_seconds": 0.25, "change_seconds": 0, "total_seconds": None,
+         "progress": None, "chosen": False}],
+    "validations": [{"step": 4, "loss": 3.0, "accuracy": 0.25},
+                    {"step": 9, "loss": 2.5, "accuracy": 0.5}]}
+
+
 class Live(Case):
     """Reads the page of a run; a class without tests."""
 
@@ -72,7 +84,7 @@ class LivePage(Live):
         for name in ("page.url", "page.token"):
             self.assertEqual(stat.S_IMODE(os.stat(run.folder / name).st_mode), 0o600)
         state = self.wait_for_state(
-            run, lambda state: state["step"] >= 5 and state["promises"]
+            run, lambda state: state["step"] >= 5 and state["promises"] and state["validations"]
             and all(worker["seconds"] for worker in state["workers"]), "all is shown")
         self.assertEqual((state["job"], state["situation"], state["steps"]),
                          ("small", "running", 5000))
@@ -89,6 +101,8 @@ class LivePage(Live):
         self.assertGreater(state["promises"][0]["seconds"], 0.0119)
         self.assertEqual(state["history"][0]["step"], 0)
         self.assertIsNotNone(state["history"][0]["loss"])
+        self.assertEqual(state["validations"][0]["step"], 9)  # job.validate_every = 10
+        self.assertIsNotNone(state["validations"][0]["loss"])
         self.assertIn("start", [event["event"] for event in state["events"]])
         self.assertEqual(self.state(run, state["serial"] + 1000)["events"], [])
 
@@ -99,6 +113,7 @@ class LivePage(Live):
         self.assertGreaterEqual(float(values["tenuto_step"]), 5)
         self.assertEqual(values["tenuto_workers{state=\"healthy\"}"], "4")
         self.assertIn("tenuto_loss", values)
+        self.assertIn("tenuto_validation_loss", values)
         self.assertGreater(float(values["tenuto_promised_step_seconds"]), 0.0119)
         self.assertGreater(float(values["tenuto_coordinator_cpu_seconds_total"]), 0)
         self.finish_by_term(run)
@@ -125,6 +140,13 @@ class LivePage(Live):
         self.assertEqual(status, 400)
         self.assertIn("expected resilience.slow_links=adapt", json.loads(text)["error"])
         self.wait_for_state(run, lambda state: state["slow_links"] == "observe", "only observe")
+        status, text = self.ask(run, "api/inject", b"resilience.slow_workers=adapt")
+        self.assertEqual(status, 200, text)
+        state = self.wait_for_state(run, lambda state: state["slow_workers"] == "adapt", "act")
+        self.assertEqual(state["layers"], "")  # it cannot be changed in this run
+        status, text = self.ask(run, "api/inject", b"resilience.layers=adapt")
+        self.assertEqual(status, 400, text)
+        self.assertIn("the layers of this run cannot move", json.loads(text)["error"])
         status, text = self.ask(run, "api/inject", b"link=0-1:5ms")
         self.assertEqual(status, 200, text)
         state = self.wait_for_state(run, lambda state: state["faults"] > 0, "the fault is shown")
@@ -206,6 +228,8 @@ class LivePage(Live):
 
     def test_the_page_outlives_its_coordinator(self):
         run = self.begin()
+        run.wait_until(lambda: any("validation_loss" in line for line in run.metrics()),
+                       "a held-out pass")
         before = self.address(run)
         status, text = self.ask(run, "api/inject", b"kill=coordinator")
         self.assertEqual(status, 200, text)
@@ -221,6 +245,19 @@ class LivePage(Live):
 
         run.wait_until(answers, "the page of the next coordinator")
         self.assertEqual(self.address(run), before)
+        # The run is shown from its beginning.
+        state = self.state(run)
+        written = run.events()
+        names = [event["event"] for event in state["events"]]
+        self.assertEqual(names[:2], [event["event"] for event in written[:2]])
+        self.assertIn("start", names)
+        self.assertIn("coordinator", names)
+        self.assertGreaterEqual(state["faults"], 1)  # the coordinator's death
+        first = run.metrics()[0]
+        self.assertEqual((state["history"][0]["step"], state["history"][0]["loss"]),
+                         (0, first["loss"]))
+        self.assertEqual(state["validations"][0]["step"], 9)
+        self.assertGreaterEqual(state["serial"], len(names))
         self.finish_by_term(run)
 
 
@@ -306,12 +343,18 @@ class InABrowser(Live):
                       "network_round_trip_seconds": None, "bytes_per_second": [None, 1e6],
                       "repeated": 0} for w in range(count - 1)]
             said, text = self.opened(self.served(page, {**state, "workers": workers,
-                                                        "links": links}))
+                                                        "links": links, **DECIDED}))
             self.assertEqual(said["workers"], str(count))
             self.assertIn(f"{count} workers, {count - 1} healthy.", text)
             self.assertIn("&lt;i&gt;its host&lt;/i&gt; is busy", text)  # as text, not as HTML
             self.assertEqual("median step" in text, count > 64)
             self.assertIn("1 slow", text)
+            self.assertIn("What was compared in step 7", text)
+            self.assertIn('<th scope="row">&lt;b&gt;move&lt;/b&gt; layers</th>'
+                          '<td class="chosen">125 ms</td><td class="chosen"></td>'
+                          '<td class="chosen">chosen</td>', text)
+            self.assertIn("Held-out loss after step 9: 2.5000", text)
+            self.assertIn("at last 50.0 %", text)
 
 
 if __name__ == "__main__":

@@ -7,7 +7,7 @@ import unittest
 import urllib.request
 
 from harness import LIMIT, another_case
-from live_page_test import InABrowser, Live
+from live_page_test import DECIDED, InABrowser, Live
 from page_test import BROWSER
 
 DRIVER = shutil.which("chromedriver")
@@ -57,6 +57,26 @@ class Axe(Live):
         self.addCleanup(lambda: urllib.request.urlopen(urllib.request.Request(
             self.driver + self.window, method="DELETE"), timeout=LIMIT).close())
 
+    def wait_for_the_page(self):
+        self.script("const done = arguments[0]; const look = () => "
+                    "document.body.dataset.ready ? done() : setTimeout(look, 20); look();",
+                    "async")
+
+    def press_buttons(self, run):
+        """Changes the live run by the keyboard alone, and reads from the page that it has."""
+        self.call(f"{self.window}/url", {"url": (run.folder / "page.url").read_text().strip()})
+        self.wait_for_the_page()
+        for key, how in (("slow_workers", "adapt"), ("slow_links", "observe")):
+            button = self.call(f"{self.window}/element", {
+                "using": "css selector",
+                "value": f'[data-key="{key}"] button[data-how="{how}"]'})
+            number = next(iter(button.values()))
+            self.call(f"{self.window}/element/{number}/value", {"text": "\ue007"})  # Enter
+            self.wait_for_state(run, lambda state: state[key] == how, f"{key} is {how}")
+            run.wait_until(lambda: self.script(
+                f"return document.querySelector('[data-key=\"{key}\"] "
+                f"[data-how=\"{how}\"]').getAttribute('aria-pressed')") == "true", "it is pressed")
+
     @another_case
     def test_axe_finds_no_serious_fault(self):
         run = self.begin()
@@ -64,8 +84,9 @@ class Axe(Live):
             run, lambda one: one["promises"]
             and all(worker["seconds"] for worker in one["workers"]), "all is shown")
         page = self.ask(run, "")[1]
-        self.finish_by_term(run)
         self.open_browser()
+        self.press_buttons(run)
+        self.finish_by_term(run)
         names = ("healthy", "slow", "joining", "dead", "absent")
         for count in (10, 128):  # one by one, and by stage
             workers = [{**state["workers"][0], "worker": w, "stages": [w % 8], "pipeline": w // 8,
@@ -74,15 +95,14 @@ class Axe(Live):
             links = [{"first": w, "second": w + 1, "slow": w == 0, "round_trip_seconds": 0.001,
                       "network_round_trip_seconds": None, "bytes_per_second": [None, 1e6],
                       "repeated": 0} for w in range(count - 1)]
-            address = self.served(page, {**state, "workers": workers, "links": links})
+            address = self.served(page, {**state, "workers": workers, "links": links,
+                                         "layers": "observe", **DECIDED})
             for scheme in ("light", "dark"):
                 self.call(f"{self.window}/goog/cdp/execute", {
                     "cmd": "Emulation.setEmulatedMedia", "params": {"features": [
                         {"name": "prefers-color-scheme", "value": scheme}]}})
                 self.call(f"{self.window}/url", {"url": address})
-                self.script("const done = arguments[0]; const look = () => "
-                            "document.body.dataset.ready ? done() : setTimeout(look, 20); look();",
-                            "async")
+                self.wait_for_the_page()
                 self.assertEqual(
                     self.script("return matchMedia('(prefers-color-scheme: dark)').matches"),
                     scheme == "dark")
