@@ -9,10 +9,12 @@
 #include <random>
 #include <thread>
 #include <utility>
+#include <vector>
 
 #include "base/clock.h"
 #include "base/text.h"
 #include "ir/text.h"
+#include "protocol/addresses.h"
 #include "protocol/connect.h"
 #include "protocol/credentials.h"
 #include "protocol/message.grpc.pb.h"
@@ -31,8 +33,8 @@ constexpr std::chrono::milliseconds kFarewell{500};
 constexpr std::chrono::milliseconds kFirstPause{5}, kLongestPause{100};
 // The limit of one try: the other end may be a host that is gone.
 constexpr std::chrono::seconds kTryLimit{2};
-// A question is given up after so many tries to connect.
-constexpr int kTriesForQuestion = 5;
+// A question is given up after so many tries to connect to each address.
+constexpr size_t kTriesForQuestion = 5;
 
 // The credentials of this end.
 std::shared_ptr<grpc::ChannelCredentials> credentials_of(const Tls* tls) {
@@ -54,17 +56,21 @@ std::shared_ptr<grpc::Channel> channel_to(const std::string& address, const Tls*
 // Tries several times to connect, and returns the last channel. One failed try means little: gRPC
 // at times gives up a connection to a server that listens, with "No such file or directory".
 // Probably it reads errno after another system call has changed it.
-std::shared_ptr<grpc::Channel> channel_for_question(const std::string& address, const Tls* tls,
+std::shared_ptr<grpc::Channel> channel_for_question(const std::string& coordinator, const Tls* tls,
                                                     Duration limit) {
   const Duration end = monotonic_clock().now() + limit;
-  auto channel = channel_to(address, tls);
+  const std::vector<std::string> addresses = addresses_in(coordinator);
+  const size_t most_tries = kTriesForQuestion * addresses.size();
+  // A host that is gone must leave time for the others.
+  const Duration try_limit = addresses.size() > 1 ? std::min<Duration>(limit, kTryLimit) : limit;
+  auto channel = channel_to(addresses.front(), tls);
   Duration pause = kFirstPause;
-  for (int tries = 1; tries < kTriesForQuestion; ++tries) {
-    if (connects(*channel, end - monotonic_clock().now())) break;
+  for (size_t tries = 1; tries < most_tries; ++tries) {
+    if (connects(*channel, std::min<Duration>(try_limit, end - monotonic_clock().now()))) break;
     if (monotonic_clock().now() + pause >= end) break;
     std::this_thread::sleep_for(pause);
-    pause *= 2;
-    channel = channel_to(address, tls);
+    pause = std::min<Duration>(2 * pause, kLongestPause);
+    channel = channel_to(addresses[tries % addresses.size()], tls);
   }
   return channel;
 }
@@ -79,7 +85,10 @@ class GrpcClient : public Client {
  public:
   GrpcClient(const ClientSettings& settings, Mailbox& mailbox,
              std::function<void(const Error&)> ended)
-      : settings_(settings), mailbox_(mailbox), ended_(std::move(ended)) {}
+      : settings_(settings),
+        addresses_(addresses_in(settings.coordinator)),
+        mailbox_(mailbox),
+        ended_(std::move(ended)) {}
 
   ~GrpcClient() override {
     {
@@ -142,16 +151,18 @@ class GrpcClient : public Client {
   }
 
  private:
-  // Connects, trying again and again; null when nobody answers in time or this client is leaving.
+  // Connects, trying one address after the other, again and again; null when nobody answers in time
+  // or this client is leaving.
   std::shared_ptr<grpc::Channel> reach(Duration end) {
     for (Duration pause = kFirstPause;; pause = std::min<Duration>(2 * pause, kLongestPause)) {
       {
         std::unique_lock lock(mutex_);
         wait_for_partition(lock);
       }
-      auto channel = channel_to(settings_.coordinator, settings_.tls.get());
+      auto channel = channel_to(addresses_[address_], settings_.tls.get());
       const Duration left = end - monotonic_clock().now();
       if (connects(*channel, std::min<Duration>(left, kTryLimit))) return channel;
+      address_ = (address_ + 1) % addresses_.size();
       std::unique_lock lock(mutex_);
       if (changed_.wait_for(lock, pause, [this] { return leaving_; })) return nullptr;
       if (monotonic_clock().now() >= end) return nullptr;
@@ -237,6 +248,7 @@ class GrpcClient : public Client {
   // `over`: guarded by the mutex.
   void write(Stream& stream, const bool& over) {
     bool ended = false;  // by the coordinator
+    const Duration begun = monotonic_clock().now();
     while (!ended) {
       wire::Report message;
       {
@@ -245,7 +257,7 @@ class GrpcClient : public Client {
         wait_for_partition(lock);
         if (over) return;
         if (!fresh_ && leaving_) break;  // the last report has been sent
-        if (monotonic_clock().now() - heard_at_ > settings_.silence_limit) break;
+        if (is_silent(begun)) break;
         fresh_ = false;
         message = to_wire(report_);
         message.set_instance(instance_);
@@ -259,6 +271,14 @@ class GrpcClient : public Client {
     // it.
     if (!leaving_ && !ended) context_->TryCancel();
     changed_.notify_all();
+  }
+
+  // Whether a stream that has begun then has been silent for too long. When the coordinator has
+  // moved, the new one gets the same time again, but no more than return_limit in all.
+  bool is_silent(Duration begun) const {
+    const Duration now = monotonic_clock().now();
+    return now - std::max(heard_at_, begun) > settings_.silence_limit ||
+           now - heard_at_ > std::max(settings_.silence_limit, settings_.return_limit);
   }
 
   std::optional<Error> read(Stream& stream) {
@@ -312,6 +332,8 @@ class GrpcClient : public Client {
   }
 
   const ClientSettings settings_;
+  const std::vector<std::string> addresses_;
+  size_t address_ = 0;  // the one that is tried next; of start(), then of the thread alone
   Mailbox& mailbox_;
   const std::function<void(const Error&)> ended_;
   const uint64_t instance_ = random_instance();

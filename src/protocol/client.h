@@ -15,13 +15,13 @@ namespace tenuto {
 
 // What a client is made with.
 struct ClientSettings {
-  std::string coordinator;  // host:port
+  std::string coordinator;  // one address or several, see protocol/addresses.h
   std::string job, token;
   WorkerId self;
   int32_t incarnation = 0;
   Duration connect_limit{};  // for the coordinator to answer
   Duration heartbeat{};      // between repeated reports
-  Duration silence_limit{};  // without a message from the coordinator
+  Duration silence_limit{};  // of one stream without a message from the coordinator
   // How long, from the last message on, the worker waits for the coordinator or its successor; 0 =
   // not at all.
   Duration return_limit{};
@@ -37,8 +37,8 @@ struct Told {
 };
 
 // Keeps one stream open for as long as the worker lives; when it breaks, opens another one to the
-// same address. Each stream begins with the last report. Of the instructions that arrive, the
-// newest of the highest term counts.
+// same address, or to the next one at which a coordinator answers. Each stream begins with the last
+// report. Of the instructions that arrive, the newest of the highest term counts.
 class Client {
  public:
   // Closes the stream.
@@ -64,8 +64,9 @@ Result<std::unique_ptr<Client>> connect_client(const ClientSettings& settings, c
                                                Mailbox& mailbox,
                                                std::function<void(const Error& error)> ended);
 
-// Sends one question or request to the coordinator at `address`; returns the answer's text. Tries
-// several times to connect, but sends the question only once.
+// Sends one question or request to the coordinator at `address`, which may be several (see
+// protocol/addresses.h); returns the answer's text. Tries several times to connect, but sends the
+// question only once.
 //
 // Errors: Disconnected/Job  nobody answers within the limit
 //         Invalid/Call      the coordinator refused it; says why

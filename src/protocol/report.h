@@ -23,6 +23,9 @@ namespace tenuto {
 // its workers waits for them.
 inline constexpr Duration kReturnLimit = std::chrono::seconds(30);
 
+// The exit code of a worker in whose place another process may succeed later.
+inline constexpr int kTryAgain = 75;
+
 // What one worker says of one step that it has finished.
 struct StepSummary {
   int64_t step = 0;

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "base/clock.h"
+#include "protocol/addresses.h"
 #include "protocol/report.h"
 #include "worker/decide_worker.h"
 #include "worker/worker_parts.h"
@@ -17,6 +18,9 @@ namespace {
 
 constexpr Duration kHeartbeat = std::chrono::milliseconds(500);
 constexpr Duration kLook = std::chrono::seconds(1);
+// A coordinator that repeats nothing for so long may be on a host that is gone, which ends no
+// stream. If it can be elsewhere, look there while there is time left to wait.
+constexpr Duration kElsewhere = std::chrono::seconds(10);
 // From the end of the conversation to the end of the process, which may be in a long op then.
 constexpr Duration kLeaveLimit = std::chrono::seconds(1);
 
@@ -26,6 +30,7 @@ Status begin_conversation(const WorkerSettings& settings, Conversation& conversa
   auto tls = read_tls(settings.tls);
   if (!tls.ok()) return tls.error();
   conversation.tls = std::move(tls).value();
+  const bool may_move = addresses_in(settings.coordinator).size() > 1;
   const ClientSettings client{.coordinator = settings.coordinator,
                               .job = settings.job,
                               .token = settings.token,
@@ -33,7 +38,7 @@ Status begin_conversation(const WorkerSettings& settings, Conversation& conversa
                               .incarnation = settings.incarnation,
                               .connect_limit = kAnswerLimit,
                               .heartbeat = kHeartbeat,
-                              .silence_limit = kReturnLimit,
+                              .silence_limit = may_move ? kElsewhere : kReturnLimit,
                               .return_limit = kReturnLimit,
                               .tls = conversation.tls};
   Result<std::unique_ptr<Client>> connected =

@@ -337,8 +337,6 @@ const Plan& plan_at_hand(const WorkerState& state);
 // True when what is left of a step of the plan in force can be run here.
 bool resumes(const WorkerState& state);
 
-// The exit code of a worker in whose place another process may succeed later.
-inline constexpr int kTryAgain = 75;
 // The exit code for an error: kTryAgain if another process may succeed later, otherwise 1.
 int exit_code_of(const Error& error);
 

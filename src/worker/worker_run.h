@@ -13,7 +13,7 @@ namespace tenuto {
 
 // The settings with which a worker is started.
 struct WorkerSettings {
-  std::string coordinator;  // host:port
+  std::string coordinator;  // one address or several, see protocol/addresses.h
   std::string job, token;
   std::string tls;  // folder with certificates; empty = none
   WorkerId self;

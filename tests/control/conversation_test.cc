@@ -15,6 +15,7 @@
 #include "base/text.h"
 #include "control/server.h"
 #include "ir/text.h"
+#include "protocol/addresses.h"
 #include "protocol/client.h"
 #include "protocol/credentials.h"
 #include "protocol/message.grpc.pb.h"
@@ -127,6 +128,11 @@ TEST(Conversation, QuestionsAreAnswered) {
   }
   EXPECT_EQ(ask_coordinator(address, "choir", "secret", "sing", kLimit).error().message,
             "nobody knows");
+  // The coordinator has moved to the last of its addresses.
+  const auto moved =
+      ask_coordinator("127.0.0.1:1,127.0.0.1:2," + address, "choir", "secret", "status", kLimit);
+  ASSERT_TRUE(moved.ok()) << moved.error().message;
+  EXPECT_EQ(moved.value(), "all is well");
   const auto stranger = ask_coordinator(address, "choir", "guessed", "status", kLimit);
   EXPECT_NE(stranger.error().message.find("token"), std::string::npos);
   over = true;
@@ -306,6 +312,33 @@ TEST(Conversation, AWorkerComesBackToTheNextCoordinator) {
   coordinator->server->repeat();
   std::this_thread::sleep_for(std::chrono::milliseconds(100));
   EXPECT_EQ(singer.client->told()->instruction.directive.committed, 10);
+}
+
+TEST(Conversation, AddressesAreSeparatedByCommas) {
+  EXPECT_EQ(addresses_in("a:1"), std::vector<std::string>{"a:1"});
+  EXPECT_EQ(addresses_in("a:1,b:2"), (std::vector<std::string>{"a:1", "b:2"}));
+  EXPECT_EQ(addresses_in("a:1,"), (std::vector<std::string>{"a:1", ""}));
+  EXPECT_EQ(addresses_in(""), std::vector<std::string>{""});
+}
+
+TEST(Conversation, AWorkerFindsACoordinatorThatHasMoved) {
+  auto here = std::make_unique<Coordinator>();
+  auto there = std::make_unique<Coordinator>();
+  ClientSettings settings = settings_for(*here, 1);
+  const std::string second = there->server->address();
+  settings.coordinator += "," + second;
+  settings.return_limit = kLimit;
+  there.reset();
+  here->server->tell(instruction_of(1, 10), plan_text("1f1b"));
+  Singer singer(settings, {.version = 3});
+  ASSERT_TRUE(singer.until([&] { return singer.client->told() != nullptr; }));
+  here.reset();
+  singer.client->report({.version = 12});  // while there is no coordinator
+  there = std::make_unique<Coordinator>(second);
+  there->server->tell(instruction_of(2, 10), plan_text("1f1b"));
+  ASSERT_TRUE(there->hears(1, false, 12));
+  EXPECT_TRUE(singer.until([&] { return singer.client->told()->instruction.directive.term == 2; }));
+  EXPECT_TRUE(singer.client->state().ok());
 }
 
 TEST(Conversation, AWorkerDoesNotReconnectAfterTheEnd) {
