@@ -9,18 +9,26 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <ctime>
 #include <filesystem>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <optional>
+#include <set>
+#include <string_view>
 #include <utility>
 
 #include "app/config.h"
+#include "app/flags.h"
 #include "app/train.h"
 #include "base/file.h"
 #include "base/sentence.h"
 #include "base/text.h"
 #include "run/checkpoint.h"
+#include "run/host_workers.h"
+#include "run/launch.h"
+#include "run/supervise.h"
+#include "world/load.h"
 
 extern char** environ;
 
@@ -215,6 +223,70 @@ void print_traceback(const std::string& run, const std::map<std::string, int64_t
   }
 }
 
+// Writes the job of a script as a job file, from which any host's coordinator can lead the run.
+int write_description(const LaunchOptions& options, const LoadedJob& loaded) {
+  Job job = job_to_run(loaded);
+  job.directory = fs::absolute(job.directory).lexically_normal().string();
+  if (const Status written = write_file(options.describe, to_toml(job)); !written.ok()) {
+    return fail(written.error().message, 1);
+  }
+  std::printf("%s has the job of %s: tenuto coordinator %s leads it\n", options.describe.c_str(),
+              options.script.front().c_str(), options.describe.c_str());
+  return 0;
+}
+
+// The workers in a list such as "0-1,4", ascending.
+//
+// Errors: Invalid/Call  it is no such list, or the run has no worker of that number
+Result<std::vector<WorkerId>> workers_in(const std::string& list, int32_t count) {
+  const Error wrong = invalid(cat("--worker '", list, "': expected numbers and ranges such as ",
+                                  "0-1,4, each number from 0 to ", count - 1));
+  const auto entries = entries_of(list);
+  if (!entries.ok() || entries.value().empty()) return wrong;
+  std::set<int64_t> numbers;
+  for (const std::string_view entry : entries.value()) {
+    const size_t dash = entry.find('-');
+    const std::optional<int64_t> first = whole_number_of(entry.substr(0, dash));
+    const std::optional<int64_t> last =
+        dash == std::string_view::npos ? first : whole_number_of(entry.substr(dash + 1));
+    if (!first || !last || *first < 0 || *last < *first || *last >= count) return wrong;
+    for (int64_t number = *first; number <= *last; ++number) numbers.insert(number);
+  }
+  std::vector<WorkerId> workers;
+  for (const int64_t number : numbers) workers.push_back({static_cast<int32_t>(number)});
+  return workers;
+}
+
+// Starts this host's workers of a run whose coordinator others start.
+int launch_workers(const LaunchOptions& options, const std::string& python, const Job& job) {
+  const auto workers = workers_in(options.own_workers, job.worker_count());
+  if (!workers.ok()) return fail(workers.error().message, kUsage);
+  LaunchSettings settings;
+  settings.program = python;
+  settings.prefix = job.coordinator.launch;
+  settings.coordinator = options.coordinator;
+  settings.job = job.name;
+  settings.token = options.token;
+  settings.tls = options.tls;
+  settings.directory = cat(job.directory, "/", job.name);
+  settings.workers = workers.value();
+  settings.script = options.script;
+  settings.worker_count = job.worker_count();
+  // A process that takes a place later needs a higher one, also after this launcher has died.
+  settings.first_incarnation = static_cast<int32_t>(std::time(nullptr));
+  std::error_code failure;
+  fs::create_directories(settings.directory, failure);
+  if (failure) {
+    return fail(cat("cannot make the folder ", settings.directory, ": ", failure.message()), 1);
+  }
+  claim_signals();
+  const std::map<std::string, int64_t> before = logs_of(settings.directory);
+  const Result<int> ended = run_host_workers(settings, job.resilience.restarts);
+  if (!ended.ok()) return fail(ended.error().message, 1);
+  if (ended.value() == 1) print_traceback(settings.directory, before);
+  return ended.value();
+}
+
 }  // namespace
 
 int launch_script(const LaunchOptions& options) {
@@ -229,6 +301,8 @@ int launch_script(const LaunchOptions& options) {
   const Description& description = said.value();
   const auto job = load_effective_job(description.job_file, description.overrides);
   if (!job.ok()) return fail(job.error().message, kUsage);
+  if (!options.describe.empty()) return write_description(options, job.value());
+  if (!options.coordinator.empty()) return launch_workers(options, python, job.value().job);
   const int32_t workers = job.value().job.worker_count();
   if (options.workers != 0 && options.workers != workers) {
     return fail(cat("-n ", options.workers, ": the job of ", script, " has ", workers,

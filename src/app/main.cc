@@ -27,6 +27,7 @@
 #include "base/sentence.h"
 #include "base/standard_output.h"
 #include "base/text.h"
+#include "protocol/addresses.h"
 #include "run/run_directory.h"
 #include "run/token.h"
 #include "transport/ucx/ucx.h"
@@ -119,6 +120,9 @@ void add_train_commands(CLI::App& app, const Chosen& chosen) {
   coordinator->add_option("--token-file", coordinator_asked.options.token_file,
                           "file with the token of the job; if the file does not exist, "
                           "the coordinator creates it with a new token");
+  coordinator->add_flag("--stand-by", coordinator_asked.options.stands_by,
+                        "while another coordinator leads the run, wait until it is gone, then go "
+                        "on in its place; for coordinator.store = \"etcd\"");
   coordinator->footer(
       "The token of the job is taken from --token-file, else from coordinator.token, else from "
       "TENUTO_TOKEN.\n"
@@ -130,7 +134,50 @@ void add_train_commands(CLI::App& app, const Chosen& chosen) {
   });
 }
 
-int run_launch(CLI::App& command, LaunchOptions& asked, bool resume, bool overwrite) {
+// Checks the addresses at which a coordinator may be: "HOST:PORT", or several of them.
+Status check_addresses(const std::string& list) {
+  for (const std::string& address : addresses_in(list)) {
+    const size_t colon = address.rfind(':');
+    const size_t digits = colon == std::string::npos ? std::string::npos : colon + 1;
+    const bool has_port = digits < address.size() &&
+                          address.find_first_not_of("0123456789", digits) == std::string::npos;
+    if (colon != 0 && has_port) continue;
+    return invalid(cat("--coordinator '", list, "': expected HOST:PORT, as the coordinator prints ",
+                       "it when it starts, or several, separated by commas"));
+  }
+  return ok();
+}
+
+// The token that a worker shows: that of the file, or without one that of TENUTO_TOKEN.
+Result<std::string> token_to_show(const std::string& file) {
+  if (!file.empty()) return read_token(file);
+  const std::string given = token_in_environment();
+  if (const Status fits = check_token(given, "TENUTO_TOKEN"); !fits.ok()) return fits.error();
+  if (!given.empty()) return given;
+  return invalid(
+      "a worker must show the token of its job: give --token-file FILE, a copy of the "
+      "coordinator's, or set TENUTO_TOKEN");
+}
+
+// Checks the flags of `tenuto launch` with which it starts the workers of one host alone.
+Status check_own_workers(const LaunchOptions& asked) {
+  if (asked.coordinator.empty() != asked.own_workers.empty()) {
+    return invalid(
+        "--coordinator says where the coordinator of a run is, and --worker which workers are "
+        "started here: give both, or none of them to start the whole run here");
+  }
+  if (asked.coordinator.empty()) return ok();
+  if (asked.workers != 0 || asked.beginning != Beginning::Fresh || asked.from_step >= 0 ||
+      asked.json || !asked.describe.empty()) {
+    return invalid(
+        "-n, --resume, --from-step, --overwrite, --json and --describe do not go with "
+        "--coordinator: how the run begins is said to `tenuto coordinator`");
+  }
+  return check_addresses(asked.coordinator);
+}
+
+int run_launch(CLI::App& command, LaunchOptions& asked, bool resume, bool overwrite,
+               const std::string& token_file) {
   if (resume && overwrite) {
     return fail("--resume continues a run and --overwrite replaces it: give one of them", kUsage);
   }
@@ -153,12 +200,21 @@ int run_launch(CLI::App& command, LaunchOptions& asked, bool resume, bool overwr
   asked.beginning = resume      ? Beginning::Resume
                     : overwrite ? Beginning::Overwrite
                                 : Beginning::Fresh;
+  if (const Status fits = check_own_workers(asked); !fits.ok()) {
+    return fail(fits.error().message, kUsage);
+  }
+  if (!asked.coordinator.empty()) {
+    Result<std::string> token = token_to_show(token_file);
+    if (!token.ok()) return fail(token.error().message, kUsage);
+    asked.token = std::move(token).value();
+  }
   return launch_script(asked);
 }
 
 void add_launch_command(CLI::App& app, const Chosen& chosen) {
   static LaunchOptions asked;
   static bool resume = false, overwrite = false;
+  static std::string token_file;
   CLI::App* command = app.add_subcommand("launch", "train the PyTorch modules of a Python script");
   command->prefix_command();  // what follows the script is the script's own
   command->add_option("-n,--workers", asked.workers,
@@ -170,25 +226,31 @@ void add_launch_command(CLI::App& app, const Chosen& chosen) {
                       "with --resume: continue from the checkpoint of this step");
   command->add_flag("--overwrite", overwrite, "replace an earlier run of the same name");
   command->add_flag("--json", asked.json, "one JSON object on stdout");
+  command->add_option("--describe", asked.describe,
+                      "train nothing: write the script's job to this file, for `tenuto "
+                      "coordinator`");
+  command->add_option("--coordinator", asked.coordinator,
+                      "host:port of the coordinator, or several, separated by commas, if it may "
+                      "move: start workers alone");
+  command->add_option("--worker", asked.own_workers,
+                      "with --coordinator: the workers of this host, such as 0-1,4");
+  command->add_option("--tls", asked.tls,
+                      "with --coordinator: folder with ca.pem, cert.pem and key.pem");
+  command->add_option("--token-file", token_file,
+                      "with --coordinator: file with the token of the job (TENUTO_TOKEN)");
   command->footer(
       "Settings of the script's job are replaced by --section.key=value, behind these flags and in "
       "front of the script.\n"
-      "Example: tenuto launch -n 4 --job.steps=20 examples/bring_your_model.py");
+      "Example: tenuto launch -n 4 --job.steps=20 examples/bring_your_model.py\n"
+      "docs/several-hosts.md shows a script on three hosts.");
   command->callback([chosen, command] {
-    chosen([command] { return run_launch(*command, asked, resume, overwrite); });
+    chosen([command] { return run_launch(*command, asked, resume, overwrite, token_file); });
   });
 }
 
 // Checks what can be wrong in a worker's command line alone.
 Status check_worker(const std::string& address, const std::string& job, int worker) {
-  const size_t colon = address.rfind(':');
-  const size_t digits = colon == std::string::npos ? std::string::npos : colon + 1;
-  const bool has_port = digits < address.size() &&
-                        address.find_first_not_of("0123456789", digits) == std::string::npos;
-  if (colon == 0 || !has_port) {
-    return invalid(cat("--coordinator '", address,
-                       "': expected HOST:PORT, as the coordinator prints it when it starts"));
-  }
+  if (const Status right = check_addresses(address); !right.ok()) return right;
   if (job.empty()) return invalid("--job is empty: give the job.name of the coordinator's job");
   if (worker < 0) return invalid(cat("--worker ", worker, ": workers are numbered from 0"));
   return ok();
@@ -198,7 +260,10 @@ void add_worker_command(CLI::App& app, const Chosen& chosen) {
   static std::string address, job, tls, token_file;
   static int worker = 0;
   CLI::App* command = app.add_subcommand("worker", "one worker of a run on several hosts");
-  command->add_option("--coordinator", address, "host:port of the coordinator")->required();
+  command
+      ->add_option("--coordinator", address,
+                   "host:port of the coordinator, or several, separated by commas, if it may move")
+      ->required();
   command->add_option("--job", job, "name of the job")->required();
   command->add_option("--worker", worker, "number of this worker, from 0")->required();
   command->add_option("--tls", tls,
@@ -217,19 +282,9 @@ void add_worker_command(CLI::App& app, const Chosen& chosen) {
       if (const Status right = check_worker(address, job, worker); !right.ok()) {
         return fail(right.error().message, kUsage);
       }
-      if (!token_file.empty()) {
-        const Result<std::string> token = read_token(token_file);
-        if (!token.ok()) return fail(token.error().message, kUsage);
-        setenv("TENUTO_TOKEN", token.value().c_str(), 1);
-      } else if (const Status fits = check_token(token_in_environment(), "TENUTO_TOKEN");
-                 !fits.ok()) {
-        return fail(fits.error().message, kUsage);
-      } else if (token_in_environment().empty()) {
-        return fail(
-            "a worker must show the token of its job: give --token-file FILE, a copy of "
-            "the coordinator's, or set TENUTO_TOKEN",
-            kUsage);
-      }
+      const Result<std::string> token = token_to_show(token_file);
+      if (!token.ok()) return fail(token.error().message, kUsage);
+      setenv("TENUTO_TOKEN", token.value().c_str(), 1);
       // A process that takes the place later needs a higher incarnation: use the time in seconds.
       std::vector<std::string> arguments = {
           "run",           "--coordinator",        address, "--job", job, "--worker", cat(worker),

@@ -12,6 +12,7 @@
 #include "app/config.h"
 #include "app/flags.h"
 #include "app/make_job_plan.h"
+#include "app/stand_by.h"
 #include "app/worker_program.h"
 #include "base/check.h"
 #include "base/file.h"
@@ -91,15 +92,6 @@ Result<std::string> token_of(const TrainOptions& options, const Job& job,
                cat(job.directory, "/", job.name,
                    " holds a run that has not ended, and its workers use another token than the "
                    "given one: give the token with which the run began")};
-}
-
-// The job as it is run: without a limit of the user's, workers of a script get time to come.
-Job job_of(const LoadedJob& loaded) {
-  Job job = loaded.job;
-  const auto from = loaded.origin.find("network.connect_seconds");
-  const bool chosen = from != loaded.origin.end() && from->second != "default";
-  if (job.model.kind == "module" && !chosen) job.network.connect_seconds = kScriptConnectSeconds;
-  return job;
 }
 
 // "ports" or "half-duplex links", if the cluster file of the job has them among its workers.
@@ -441,12 +433,13 @@ std::optional<CoordinatorAddress> find_orphan(const TrainOptions& options, const
   return std::move(where).value();
 }
 
-// The run goes on as it began: at the same address, with the same token and settings.
+// The run goes on as it began: with the same token and settings, and at the same address, unless
+// this coordinator has stood by.
 Status go_on_as_before(const CoordinatorAddress& before, const std::string& run, Job& job,
                        TrainOptions& options) {
   const Result<std::string> settings = read_file(run + "/config.toml");
   if (!settings.ok()) return settings.error();
-  if (settings.value() != to_toml(job)) {
+  if (!is_run_of(settings.value(), job, options.stands_by)) {
     return invalid(cat(run, " holds a run that has not ended, and its workers may wait for a ",
                        "coordinator; this job's settings differ from its config.toml: continue ",
                        "with the same settings, or choose another name with --job.name=NAME"));
@@ -477,19 +470,16 @@ bool has_not_begun(const Result<Ending>& ending, const CoordinatorStart& given) 
   return !ending.ok() && (given.before == 0 || ending.error().code == Code::Disconnected);
 }
 
-}  // namespace
-
-int train(const TrainOptions& asked) {
+// Trains; none: another coordinator that stands by was faster.
+std::optional<int> train_in_turn(const TrainOptions& asked) {
   TrainOptions options = asked;
   const Result<LoadedJob> loaded = load_effective_job(options.job_file, options.overrides);
   if (!loaded.ok()) return fail(loaded.error(), exit_code_of_command(loaded.error()));
-  Job job = job_of(loaded.value());
+  Job job = job_to_run(loaded.value());
   const std::string folder = cat(job.directory, "/", job.name);
   const std::optional<CoordinatorAddress> orphan = find_orphan(options, job, folder);
-  if (orphan) {
-    const Status same = go_on_as_before(*orphan, folder, job, options);
-    if (!same.ok()) return fail(same.error(), 2);
-  }
+  const Status same = orphan ? go_on_as_before(*orphan, folder, job, options) : ok();
+  if (!same.ok()) return fail(same.error(), 2);
   const Status runnable = check_runnable(options, job);
   if (!runnable.ok()) return fail(runnable.error(), 2);
   const Result<Plan> plan = make_workers_plan(job);
@@ -504,6 +494,7 @@ int train(const TrainOptions& asked) {
   if (!program.ok()) return fail(program.error(), 1);
   const Result<RunDirectory> run =
       RunDirectory::open(folder, options.beginning, kLockLimit, orphan.has_value());
+  if (!run.ok() && options.stands_by && is_held(folder)) return std::nullopt;
   if (!run.ok()) return fail(run.error(), 2);
   const Result<Start> start = find_start(options, job, plan.value(), run.value().path());
   if (!start.ok()) return fail(start.error(), 2);
@@ -548,6 +539,23 @@ int train(const TrainOptions& asked) {
   if (ending.value().sentence.empty()) return ending.value().exit_code;
   say_ending(options, job, run.value(), ending.value(), {}, start.value());
   return ending.value().exit_code;
+}
+
+}  // namespace
+
+Job job_to_run(const LoadedJob& loaded) {
+  Job job = loaded.job;
+  const auto from = loaded.origin.find("network.connect_seconds");
+  const bool chosen = from != loaded.origin.end() && from->second != "default";
+  if (job.model.kind == "module" && !chosen) job.network.connect_seconds = kScriptConnectSeconds;
+  return job;
+}
+
+int train(const TrainOptions& options) {
+  while (true) {
+    if (const std::optional<int> ended = await_turn(options)) return *ended;
+    if (const std::optional<int> code = train_in_turn(options)) return *code;
+  }
 }
 
 }  // namespace tenuto

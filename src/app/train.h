@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "run/run_directory.h"
+#include "world/load.h"
 
 namespace CLI {
 class App;
@@ -23,11 +24,16 @@ struct TrainOptions {
   bool json = false;
   std::string token_file;     // holds the token, or is written with a new one; empty = none
   bool start_workers = true;  // false: someone else starts them (`tenuto coordinator`)
+  // While another coordinator leads the run, wait until it is gone, and then go on in its place.
+  bool stands_by = false;
   // `tenuto launch`: the Python, the script and the script's arguments; empty = workers are
   // tenuto's own programs.
   std::vector<std::string> script;
   std::vector<std::string> own_overrides;  // of `overrides`: those that the user gave
 };
+
+// The job as it is run: without a limit of the user's, the workers of a script get time to come.
+Job job_to_run(const LoadedJob& loaded);
 
 // Trains; returns the exit code. Must be called from the main thread, before any other is started.
 int train(const TrainOptions& options);

@@ -67,7 +67,8 @@ std::vector<std::string> run_task(const LaunchSettings& settings, WorkerId worke
 // What the environment of a script says of its worker, in place of command-line arguments.
 std::vector<std::string> script_entries(const LaunchSettings& settings, WorkerId worker,
                                         int32_t incarnation) {
-  const size_t count = settings.workers.size();
+  const auto self = std::find(settings.workers.begin(), settings.workers.end(), worker);
+  const auto count = static_cast<int32_t>(settings.workers.size());
   return {cat("TENUTO_TOKEN=", settings.token),
           cat("TENUTO_COORDINATOR=", settings.coordinator),
           cat("TENUTO_JOB=", settings.job),
@@ -76,8 +77,8 @@ std::vector<std::string> script_entries(const LaunchSettings& settings, WorkerId
           cat("TENUTO_TLS=", settings.tls),
           cat("TENUTO_PARENT=", getpid()),
           cat("RANK=", worker),
-          cat("LOCAL_RANK=", worker),
-          cat("WORLD_SIZE=", count),
+          cat("LOCAL_RANK=", self - settings.workers.begin()),
+          cat("WORLD_SIZE=", settings.worker_count > 0 ? settings.worker_count : count),
           cat("LOCAL_WORLD_SIZE=", count),
           "PYTHONUNBUFFERED=1"};
 }
@@ -183,7 +184,7 @@ Launcher::~Launcher() { finish(Duration{}); }
 Status Launcher::start(const LaunchSettings& settings) {
   settings_ = settings;
   for (const WorkerId worker : settings.workers) {
-    const Status started = start_one(worker, 0);
+    const Status started = start_one(worker, settings.first_incarnation);
     if (!started.ok()) {
       finish(Duration{});
       return started;
@@ -206,7 +207,7 @@ Status Launcher::start_again(WorkerId worker) {
     return invalid(
         cat("worker ", worker, " was not started by this launcher: start it on its own host"));
   }
-  return start_one(worker, started);
+  return start_one(worker, settings_.first_incarnation + started);
 }
 
 Status Launcher::start_one(WorkerId worker, int32_t incarnation) {

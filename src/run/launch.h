@@ -6,6 +6,7 @@
 // the coordinator ends.
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <vector>
 
@@ -23,7 +24,7 @@ struct LaunchSettings {
   std::vector<std::string> prefix;
   // Arguments to start another task than `run`; empty = `run`. {worker} is replaced in them, too.
   std::vector<std::string> task;
-  std::string coordinator;  // host:port
+  std::string coordinator;  // one address or several, see protocol/addresses.h
   std::string job, token;   // the token travels in the environment, never on the command line
   std::string tls;          // folder with certificates; empty = none
   std::string directory;    // for worker-N.log and hogs.log
@@ -33,6 +34,8 @@ struct LaunchSettings {
   // Words behind `program` when that is a Python: the user's script and its arguments. The script
   // is told by its environment which worker it is (docs/bring-your-model.md); empty = no script.
   std::vector<std::string> script = {};
+  int32_t worker_count = 0;       // of the run, on all hosts; 0 = `workers` are all
+  int32_t first_incarnation = 0;  // of the processes that are started first
 };
 
 // A process that is to take resources of the host of a worker.

@@ -254,6 +254,14 @@ bool has_begun_in(const std::string& run) {
   return lock.ok() && lock.value().ends_with(kBegun);
 }
 
+bool is_held(const std::string& run) {
+  const int lock = ::open((run + "/lock").c_str(), O_RDONLY | O_CLOEXEC);
+  if (lock < 0) return false;
+  const bool is_free = flock(lock, LOCK_SH | LOCK_NB) == 0;
+  ::close(lock);
+  return !is_free;
+}
+
 std::string live_holder(const std::string& run) {
   const int lock = ::open((run + "/lock").c_str(), O_RDONLY | O_CLOEXEC);
   if (lock < 0) return {};

@@ -68,6 +68,9 @@ Result<std::string> find_run(const std::string& name);
 // Whether the newest run in that folder has begun: its workers have been told to run.
 bool has_begun_in(const std::string& run);
 
+// Whether a process on any host holds the folder of a run, as far as its file system knows.
+bool is_held(const std::string& run);
+
 // The process that holds the folder of a run on this host; empty when none does.
 std::string live_holder(const std::string& run);
 

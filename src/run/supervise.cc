@@ -92,10 +92,9 @@ void complain(const std::string& trouble) { std::fprintf(stderr, "tenuto: %s\n",
 class Supervisor {
  public:
   explicit Supervisor(const SuperviseInput& input)
-      : input_(input), held_(hold(input.job->coordinator.listen)), signals_([] {
-          const sigset_t claimed = claimed_signals();
-          return signalfd(-1, &claimed, SFD_CLOEXEC | SFD_NONBLOCK);
-        }()) {}
+      : input_(input),
+        held_(hold(input.job->coordinator.listen)),
+        signals_(open_claimed_signals()) {}
   ~Supervisor() { kill_coordinator(); }
 
   Result<Ending> run();
@@ -349,6 +348,11 @@ void claim_signals() {
   pthread_sigmask(SIG_BLOCK, &claimed, nullptr);
   std::signal(SIGPIPE, SIG_IGN);
   std::signal(SIGXFSZ, SIG_IGN);
+}
+
+int open_claimed_signals() {
+  const sigset_t claimed = claimed_signals();
+  return signalfd(-1, &claimed, SFD_CLOEXEC | SFD_NONBLOCK);
 }
 
 Result<Ending> supervise(const SuperviseInput& input) { return Supervisor(input).run(); }

@@ -43,6 +43,10 @@ struct SuperviseInput {
 // before any thread is started.
 void claim_signals();
 
+// A descriptor from which the signals that are stopped by claim_signals() can be read, as
+// signalfd_siginfo; reading it does not wait. The caller closes it.
+int open_claimed_signals();
+
 // Supervises the run to its end. Returns the run's exit code; if no coordinator has said how the
 // run ended, this is 75, with a sentence. A coordinator that stalls for long is killed. If the
 // store is in memory, or the run has server shards, the first death of a coordinator ends the run;

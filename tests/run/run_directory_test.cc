@@ -48,7 +48,9 @@ TEST_F(Runs, OnlyOneProcessHoldsIt) {
               cat(path_, " is in use by process ", getpid(),
                   ": wait for it, or give this run another name with --job.name=NAME"));
     EXPECT_NE(refusal(Beginning::Overwrite), "");
+    EXPECT_TRUE(is_held(path_));
   }
+  EXPECT_FALSE(is_held(path_));
   EXPECT_EQ(refusal(Beginning::Fresh), "");  // nothing was written: the name is free again
 }
 
@@ -186,11 +188,13 @@ TEST_F(Runs, ALiveHolderIsNotWaitedFor) {
             cat(path_, " is in use by process ", holder.process(),
                 ": wait for it, or give this run another name with --job.name=NAME"));
   EXPECT_EQ(live_holder(path_), cat(holder.process()));
+  EXPECT_TRUE(is_held(path_));
 }
 
 TEST_F(Runs, AHolderThatIsEndingIsWaitedFor) {
   Holder holder(path_, kNobody);
   EXPECT_EQ(live_holder(path_), "");
+  EXPECT_TRUE(is_held(path_));  // as far as is known, by a process of another host
   const Result<RunDirectory> late = RunDirectory::open(path_, Beginning::Fresh, {});
   ASSERT_FALSE(late.ok());
   EXPECT_EQ(late.error().message.find(cat(path_, " is still locked 0.0 s after process ", kNobody,
