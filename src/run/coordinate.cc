@@ -72,6 +72,7 @@ class Coordinator {
   Status open_record();
   Stored store_checkpoint(const CheckpointRecord& checkpoint);
   void tell_faults();
+  void tell_places();
   void start_again();
   void make_ahead();
   void note(const std::string& kind, const std::string& sentence, const EventDetails& details = {});
@@ -346,6 +347,7 @@ std::vector<decltype(Input::what)> Coordinator::apply(const Decision& decision, 
     const bool person = !begins && !state_.ending;
     if (person) input_.progress->event(decision.reason);
   }
+  if (begins) tell_places();
   if (state_.situation == Situation::Running) tell_faults();
   if (!decision.steps.empty()) make_ahead();
   if (decision.checkpoint) follows.push_back(store_checkpoint(*decision.checkpoint));
@@ -398,6 +400,14 @@ void Coordinator::die_if_due(const Decision& decision, bool begins) {
 
 Status Coordinator::write_plan() const {
   return files_.write_plan(state_.planning.present_name, *state_.planning.present);
+}
+
+// Users of several hosts, and of scripts whose processes others start, want to know where which
+// worker is. On one host `tenuto train` numbers them in order.
+void Coordinator::tell_places() {
+  const std::vector<std::string> places = places_by_host(state_);
+  if (places.size() == 1 && input_.job->model.kind != "module") return;
+  for (const std::string& sentence : places) say("placement", open_step(state_), sentence);
 }
 
 void Coordinator::tell_faults() {

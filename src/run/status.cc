@@ -1,9 +1,11 @@
 #include "run/status.h"
 
 #include <algorithm>
+#include <map>
 #include <nlohmann/json.hpp>
 #include <utility>
 
+#include "base/text.h"
 #include "control/commit.h"
 #include "control/join.h"
 
@@ -64,6 +66,22 @@ const char* name_of(Situation situation) {
       break;
   }
   return "ended";
+}
+
+std::vector<std::string> places_by_host(const State& state) {
+  std::vector<std::string> hosts;  // in the order of their first workers
+  std::map<std::string, std::string> workers;
+  for (size_t w = 0; w < state.members.size(); ++w) {
+    const Member& member = state.members[w];
+    if (!has_come(member)) continue;
+    const std::string host = host_of_worker(member.report);
+    std::string& names = workers[host];
+    if (names.empty()) hosts.push_back(host);
+    names += cat(names.empty() ? "" : ", ", name_of(state.rules, {static_cast<int32_t>(w)}));
+  }
+  std::vector<std::string> sentences;
+  for (const std::string& host : hosts) sentences.push_back(cat(host, " has ", workers[host]));
+  return sentences;
 }
 
 std::string status_text(const State& state) {

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <map>
 #include <string>
+#include <vector>
 
 #include "control/decide.h"
 #include "ir/mass.h"
@@ -16,6 +17,9 @@ const char* name_of(Situation situation);
 
 // The state of the run as one JSON object.
 std::string status_text(const State& state);
+
+// Which workers each host has, with their stages and pipelines: one sentence for each host.
+std::vector<std::string> places_by_host(const State& state);
 
 // The state of a run with server shards.
 struct ServedStatus {

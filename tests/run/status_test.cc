@@ -5,6 +5,8 @@
 
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
 
 #include "control/play.h"
 #include "run/status_lines.h"
@@ -44,6 +46,20 @@ TEST(Status, NamesTheCauseOfASlowWorkerAndItsHost) {
   for (const size_t other : {size_t{0}, size_t{1}, size_t{3}}) {
     EXPECT_FALSE(worker_in(play.state, other).contains("cause")) << other;
   }
+}
+
+TEST(Status, NamesTheWorkersOfEachHost) {
+  Play play;
+  play.connect();
+  for (size_t w = 0; w < play.state.members.size(); ++w) {
+    Report& report = play.state.members[w].report;
+    report.host = w < 2 ? "node1" : "node2";
+    report.address = w < 2 ? "10.0.0.1:4000" : "10.0.0.2:4000";
+  }
+  const std::vector<std::string> expected = {
+      "node1 (10.0.0.1) has worker 0 (stage 0 of pipeline 0), worker 1 (stage 1 of pipeline 0)",
+      "node2 (10.0.0.2) has worker 2 (stage 0 of pipeline 1), worker 3 (stage 1 of pipeline 1)"};
+  EXPECT_EQ(places_by_host(play.state), expected);
 }
 
 TEST(Status, NamesTheProcessesOfARunWithServerShards) {
