@@ -61,7 +61,8 @@ ELSEWHERE = {
     "tools/virtual_cluster down": ("tests/app/namespaces_test.py", 'cluster("down")'),
 }
 # Whole documents that a test runs from their first line to the last.
-GUIDES = {"docs/several-hosts.md": ("tests/app/several_hosts_test.py", "several-hosts.md")}
+GUIDES = {"docs/several-hosts.md": ("tests/app/several_hosts_test.py", "several-hosts.md"),
+          "docs/script-on-hosts.md": ("tests/app/script_hosts_test.py", "script-on-hosts.md")}
 # Lines that look like commands but are none: the form of a command, or the first line of a file.
 NO_COMMANDS = {
     "tenuto launch [-n N] [--python PYTHON] [--resume | --overwrite] [--section.key=value ...] "
