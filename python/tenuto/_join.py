@@ -16,6 +16,7 @@ from typing import Any, Optional
 
 from ._place import Place, check_count, flags_of, is_done
 from ._program import find_program
+from ._signals import passed_on
 
 # Seconds that the processes wait for each other: each imports torch first.
 _LIMIT = 300.0
@@ -38,7 +39,7 @@ def joined(
     resume    what fit() was given
 
     In the process of rank 0 the coordinator runs beside the block, and its end is waited for: the
-    run may go on without this worker.
+    run may go on without this worker. Signals are the coordinator's, see passed_on().
 
     Errors: ValueError with a sentence when the job has another number of workers, there is no
             token, or a flag says the opposite of `resume`; RuntimeError when nobody listens where
@@ -59,7 +60,8 @@ def joined(
             address, token = store.get("tenuto").decode().split(" ")
         _wait_for(address, None)
         _tell_worker(place, job, address, token)
-        yield
+        with passed_on(None):
+            yield
         return
     with contextlib.ExitStack() as stack:
         if not job_file:
@@ -72,8 +74,12 @@ def joined(
         words = [find_program(), "coordinator", job_file, *flags]
         words += [f"--{each}" for each in (*settings, f"coordinator.listen={listen_host}:{port}")]
         coordinator = subprocess.Popen(
-            words, stdin=subprocess.DEVNULL, env={**os.environ, "TENUTO_TOKEN": token}
+            words,
+            stdin=subprocess.DEVNULL,
+            env={**os.environ, "TENUTO_TOKEN": token},
+            start_new_session=True,  # it gets the signals to the processes' group once, from here
         )
+        stack.enter_context(passed_on(coordinator))
         try:
             address = f"{host}:{port}"
             _wait_for(address, coordinator)

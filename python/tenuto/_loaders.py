@@ -306,7 +306,8 @@ def _share(batch: Batch) -> tuple[_Layout, int]:
 
 def _serve(parent: connection.Connection) -> None:
     """Be a loader: make what the parent asks for, until it hangs up."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the run ends after a step, and then we do
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.SIG_IGN)  # the run ends after a step, and then we do
     threading.Thread(target=_end_with_parent, name="parent", daemon=True).start()
     torch.set_num_threads(1)
     with parent:
