@@ -142,7 +142,17 @@ class CommandLine(Case):
                 (("simulat",), "did you mean simulate?"),
                 (("schedule", "convert", "--order", "1f1b"), "--to is required"),
                 (("schedule", "show", "x", "--order", "1f1b"), "file"),
-                (("worker", "--coordinator", "a:1", "--job", "x", "--worker", "5x"), "--worker")):
+                (("worker", "--coordinator", "a:1", "--job", "x", "--worker", "5x"), "--worker"),
+                (("worker", "--coordinator", "a:1,b", "--job", "x", "--worker", "5"),
+                 "--coordinator 'a:1,b': expected HOST:PORT"),
+                (("launch", "--worker", "0", "x.py"), "give both, or none of them"),
+                (("launch", "--coordinator", "a:1", "x.py"), "give both, or none of them"),
+                (("launch", "--coordinator", "a:", "--worker", "0", "x.py"),
+                 "--coordinator 'a:': expected HOST:PORT"),
+                (("launch", "--coordinator", "a:1", "--worker", "0", "--resume", "x.py"),
+                 "do not go with --coordinator"),
+                (("launch", "--coordinator", "a:1", "--worker", "0", "--token-file",
+                  self.path("none"), "x.py"), self.path("none"))):
             self.assertIn(says, self.refused(2, *arguments), arguments)
 
     def test_long_texts_are_cut(self):

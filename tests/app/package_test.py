@@ -3,6 +3,7 @@ import json
 import os
 import pathlib
 import re
+import signal
 import subprocess
 import unittest
 
@@ -200,6 +201,9 @@ class Model(Launch):
         self.wait_for_event(run, "has the state of version")
         run.wait_for_steps(len(run.metrics()) + 5)
         self.wait_for_event(run, "worker 1 is started")
+        run.process.send_signal(signal.SIGUSR1)
+        self.wait_for_event(run, "asked for a checkpoint")
+        run.wait_until(run.checkpoints, "a checkpoint")
         self.end(run)
         losses = self.losses(run)
         self.write_module_job(job__steps=len(losses), **settings)

@@ -32,6 +32,12 @@ def children_of(process):
     return found
 
 
+def free_address():
+    with socket.socket() as one:
+        one.bind(("127.0.0.1", 0))
+        return f"127.0.0.1:{one.getsockname()[1]}"
+
+
 class Restart(Case):
     def coordinator(self, run, limit=LIMIT, but=None):
         """The current coordinator, a child of the launcher; waits for one other than `but`."""
@@ -74,12 +80,7 @@ class Restart(Case):
         if shutil.which("etcd") is None:
             self.skipTest("no etcd on this machine (package etcd-server)")
 
-        def free_port():
-            with socket.socket() as one:
-                one.bind(("127.0.0.1", 0))
-                return one.getsockname()[1]
-
-        client, peer = (f"127.0.0.1:{free_port()}" for _ in range(2))
+        client, peer = (free_address() for _ in range(2))
         log = open(self.folder / "etcd.log", "w")
         self.addCleanup(log.close)
         self.etcd = server = subprocess.Popen(
@@ -224,6 +225,48 @@ class Killed(Restart):
         self.assertEqual(run.finish(), 75, run.errors)
         self.assert_gone(workers)
         self.assertIn("others before it, and no step was committed between them", run.errors)
+
+
+class StandBy(Restart):
+    def stand_by(self, listen):
+        return self.start("--stand-by", f"--coordinator.listen={listen}", command="coordinator",
+                          environment={"TENUTO_TOKEN": "secret"})
+
+    def test_a_coordinator_at_another_address_takes_over(self):
+        """The launcher of the one that leads is killed; of two others one leads, and one stays."""
+        self.write_job(job__steps=200, parallel__stages=1, parallel__pipelines=1,
+                       coordinator__store="etcd", coordinator__etcd=[self.start_etcd()])
+        addresses = [free_address() for _ in range(3)]
+        first = self.stand_by(addresses[0])
+        first.wait_until((first.folder / "coordinator.json").exists, "an address")
+        others = [self.stand_by(listen) for listen in addresses[1:]]
+        for other in others:
+            self.assertIn("this one stands by", other.process.stderr.readline())
+        worker = subprocess.Popen(
+            [TENUTO, "worker", "--coordinator", ",".join(addresses), "--job", "small",
+             "--worker", "0"], env={**os.environ, "TENUTO_TOKEN": "secret"},
+            stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        self.addCleanup(worker.wait)
+        self.addCleanup(worker.kill)
+        first.wait_for_steps(5)
+        first.process.kill()
+        first.process.wait()
+        for other in others:
+            self.assertEqual(other.finish(), 0, other.errors)
+        self.assertEqual(worker.wait(timeout=LIMIT), 0)
+        self.assertEqual([line["step"] for line in first.metrics()], list(range(200)))
+        self.assertRegex(self.told(first, "coordinator")[0], "a new coordinator continues the run")
+        self.assertEqual(sum("it ended at step 200" in other.errors for other in others), 1)
+
+    def test_what_cannot_stand_by_is_refused(self):
+        for flags, sentence in (
+                ((), 'coordinator.store is "journal", and only with "etcd"'),
+                (("--overwrite",), "--stand-by continues what another coordinator has begun"),
+                (("--coordinator.store=etcd", '--coordinator.etcd=["127.0.0.1:1"]'),
+                 "give a port")):
+            run = self.start("--stand-by", *flags, command="coordinator")
+            self.assertEqual(run.finish(), 2, run.errors)
+            self.assertIn(sentence, run.errors)
 
 
 class Rehearsed(Restart):
