@@ -242,7 +242,7 @@ void add_launch_command(CLI::App& app, const Chosen& chosen) {
       "Settings of the script's job are replaced by --section.key=value, behind these flags and in "
       "front of the script.\n"
       "Example: tenuto launch -n 4 --job.steps=20 examples/bring_your_model.py\n"
-      "docs/several-hosts.md shows a script on three hosts.");
+      "docs/script-on-hosts.md shows a script on three hosts.");
   command->callback([chosen, command] {
     chosen([command] { return run_launch(*command, asked, resume, overwrite, token_file); });
   });

@@ -1,5 +1,5 @@
 // A coordinator that waits until it is needed: `tenuto coordinator --stand-by`
-// (docs/several-hosts.md).
+// (docs/script-on-hosts.md).
 #pragma once
 
 #include <optional>
