@@ -41,17 +41,15 @@ def joined(
     In the process of rank 0 the coordinator runs beside the block, and its end is waited for: the
     run may go on without this worker. Signals are the coordinator's, see passed_on().
 
-    Errors: ValueError with a sentence when the job has another number of workers, there is no
-            token, or a flag says the opposite of `resume`; RuntimeError when nobody listens where
-            the coordinator should be; SystemExit with the coordinator's exit code when that is not
-            0, or when all steps are done.
+    Errors: ValueError with a sentence for another number of workers than the job's, for no token,
+            or a flag that says the opposite of `resume`; RuntimeError when no coordinator listens;
+            SystemExit with its exit code unless 0, or when all steps are done.
     """
     check_count(place, job)
     store = _store_of() if place.system == "torchrun" else None
     token = _token_of(place, store is not None)
     newest = _newest_checkpoint(os.path.join(job["directory"], job["name"]))
-    words = shlex.split(os.environ.get("TENUTO_FLAGS", ""))
-    flags = flags_of(words, place.restarts, newest, resume)
+    flags = flags_of(shlex.split(os.environ.get("TENUTO_FLAGS", "")), place.restarts, newest, resume)
     if not place.starts_coordinator:
         if is_done(flags, newest, job["steps"]):
             raise SystemExit(0)  # nobody will listen; the coordinator says why
@@ -77,7 +75,7 @@ def joined(
             words,
             stdin=subprocess.DEVNULL,
             env={**os.environ, "TENUTO_TOKEN": token},
-            start_new_session=True,  # it gets the signals to the processes' group once, from here
+            start_new_session=True,  # passed_on() alone gives it signals
         )
         stack.enter_context(passed_on(coordinator))
         try:
