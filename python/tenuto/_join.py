@@ -49,7 +49,8 @@ def joined(
     store = _store_of() if place.system == "torchrun" else None
     token = _token_of(place, store is not None)
     newest = _newest_checkpoint(os.path.join(job["directory"], job["name"]))
-    flags = flags_of(shlex.split(os.environ.get("TENUTO_FLAGS", "")), place.restarts, newest, resume)
+    words = shlex.split(os.environ.get("TENUTO_FLAGS", ""))
+    flags = flags_of(words, place.restarts, newest, resume)
     if not place.starts_coordinator:
         if is_done(flags, newest, job["steps"]):
             raise SystemExit(0)  # nobody will listen; the coordinator says why
@@ -79,8 +80,7 @@ def joined(
         )
         stack.enter_context(passed_on(coordinator))
         try:
-            address = f"{host}:{port}"
-            _wait_for(address, coordinator)
+            _wait_for(address := f"{host}:{port}", coordinator)
             if store is not None:
                 store.set("tenuto", f"{address} {token}")
             _tell_worker(place, job, address, token)

@@ -90,7 +90,6 @@ class Layers(Moves):
     def test_what_does_not_go_with_moves_is_refused(self):
         for flag, sentence in (
                 ("--resilience.slow_links=observe", 'needs resilience.slow_links = "adapt"'),
-                ("--resilience.slow_workers=adapt", "not both"),
                 ("--resilience.copies=1", "needs resilience.copies = 0"),
                 ("--parallel.stages=1", "needs parallel.stages of at least 2"),
                 ("--parallel.order=zb-v", "workers that hold one stage each")):

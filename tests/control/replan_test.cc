@@ -387,7 +387,7 @@ TEST(Replan, SlowWorkersAreTreatedAsAUserAsks) {
   EXPECT_EQ(run.reasons.back(), "requested: resilience.slow_workers is \"adapt\" from now on");
   run.steps(1);
   ASSERT_EQ(run.wanted.size(), 1u);
-  EXPECT_TRUE(run.wanted[0].routing);
+  EXPECT_TRUE(run.wanted[0].terms.routes);
   EXPECT_EQ(run.wanted[0].cluster.workers[3].speed, 0.5);
   run.hear(Planned{run.wanted[0].request, nullptr, "the plan stays"});
 
@@ -412,7 +412,7 @@ TEST(Replan, MovesOfLayersAreTreatedAsAUserAsks) {
     run.steps(1);
     // With "off" nothing more is asked, and an answer that comes then moves nothing.
     ASSERT_EQ(run.wanted.size(), 1u);
-    EXPECT_TRUE(run.wanted[0].layers.has_value());
+    EXPECT_TRUE(run.wanted[0].terms.layers);
   }
   const auto plan = std::make_shared<const Plan>(plan_of_order("gpipe"));
   const Decision told =
@@ -433,7 +433,7 @@ TEST(Replan, SlowWorkersWaitForSlowLinks) {
   run.keep(run.hear(treat(Request::Kind::SlowLinks, SlowLinks::Adapt)));
   run.steps(1);
   ASSERT_EQ(run.wanted.size(), 1u);
-  EXPECT_TRUE(run.wanted[0].routing);
+  EXPECT_TRUE(run.wanted[0].terms.routes);
 }
 
 TEST(Replan, AnAnswerToAnotherRequestIsIgnored) {
