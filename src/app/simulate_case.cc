@@ -295,8 +295,9 @@ Result<SimulationCase> case_of_job(const SimulateOptions& options, Watch& watch)
   it.faults = job.faults;
   it.seats = job.seats();
   const ResilienceSettings& resilience = job.resilience;
-  it.remedies = {resilience.slow_links == "adapt" && it.send != "blocking",
-                 resilience.slow_workers == "adapt", resilience.layers == "adapt"};
+  it.remedies = {
+      resilience.mode == "act" && resilience.slow_links == "adapt" && it.send != "blocking",
+      resilience.slow_workers == "adapt", resilience.layers == "adapt"};
   return it;
 }
 

@@ -284,6 +284,9 @@ Rules make_rules(const TrainOptions& options, const Job& job, const Plan& plan, 
   const std::optional<SlowLinks> slow_links = slow_links_of(job.resilience.slow_links);
   CHECK(slow_links, "a job that was loaded has one of the names");
   rules.slow_links = *slow_links;
+  const std::optional<SlowLinks> mode = mode_of(job.resilience.mode);
+  CHECK(mode, "a job that was loaded has one of the names");
+  rules.mode = *mode;
   rules.restarts = job.resilience.restarts;
   rules.layers = *slow_links_of(job.resilience.layers);
   rules.routing = job.resilience.slow_workers == "adapt";

@@ -134,6 +134,9 @@ void Turn::hear(const Request& request) {
     make(CheckpointAsked{first_unmade_version(s())});
     return out_.say(cat("asked for a checkpoint: version ", s().save_request, " will be saved"));
   }
+  if (request.kind == Request::Kind::Mode) {
+    return take(take_mode(static_cast<SlowLinks>(request.number)));
+  }
   if (request.kind == Request::Kind::SlowLinks) {
     return take(treat_slow_links(static_cast<SlowLinks>(request.number)));
   }
@@ -177,7 +180,7 @@ void Turn::hear(const Planned& planned) {
   take(take_planned(s(), planned));
   const Planning& planning = s().planning;
   const bool wanted = newest && !planned.moves.empty() && !planning.stale &&
-                      planning.slow_links == SlowLinks::Adapt;
+                      planning.slow_links == SlowLinks::Adapt && planning.mode == SlowLinks::Adapt;
   const bool free = s().situation == Situation::Running && s().committed < s().stop_at &&
                     is_plan_adopted(s()) && !is_receiving(s());
   if (wanted && free) take(give_layers(s(), planned));

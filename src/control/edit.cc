@@ -100,6 +100,11 @@ void ask_again(Planning& planning) {
   planning.stale = planning.stale || planning.slow_links == SlowLinks::Adapt;
 }
 
+void change(State& s, const ModeTaken& edit) {
+  s.planning.mode = edit.mode;
+  if (edit.mode != SlowLinks::Off) ask_again(s.planning);
+}
+
 void change(State& s, const SlowWorkersTreated& edit) {
   s.planning.routing = edit.routing;
   if (edit.routing) ask_again(s.planning);

@@ -83,6 +83,11 @@ struct HeardAgain {
 struct CheckpointAsked {
   int64_t version = 0;
 };
+// From now on all that is done about slow links and slow workers is done, or only told, or not
+// looked for.
+struct ModeTaken {
+  SlowLinks mode = SlowLinks::Adapt;
+};
 // From now on slow links are treated as `how` says.
 struct SlowLinksTreated {
   SlowLinks how = SlowLinks::Observe;
@@ -266,9 +271,9 @@ struct InstructionTold {
 using Edit =
     std::variant<ClockAdvanced, WorkerHeard, ReportReceived, ShardSaved, RepairsAnnounced, LinkLost,
                  WorkerSuspected, StreamLost, ProcessEnded, CutOff, HeardAgain, CheckpointAsked,
-                 SlowLinksTreated, SlowWorkersTreated, LayersTreated, TraceAsked, FaultAdded,
-                 StopAsked, RunBegun, WorkerAwaited, MemberLost, JoinersSentBack, RecoveryBegun,
-                 RecoveryPlanned, RestFound, EpochBegun, StepsResumed, JoinerInvited,
+                 ModeTaken, SlowLinksTreated, SlowWorkersTreated, LayersTreated, TraceAsked,
+                 FaultAdded, StopAsked, RunBegun, WorkerAwaited, MemberLost, JoinersSentBack,
+                 RecoveryBegun, RecoveryPlanned, RestFound, EpochBegun, StepsResumed, JoinerInvited,
                  JoinerReported, JoinerDropped, JoinersPlaced, JoinerNeeded, MemberJoined,
                  LayersGiven, LayersMoved, StepCommitted, StepMeasured, CheckpointReady,
                  CheckpointStored, PlanAsked, PlanAnswered, PlanKept, UpdateWeighed, PlanProposed,

@@ -51,6 +51,9 @@ std::string text(const HeardAgain&) { return "the workers are heard again"; }
 std::string text(const CheckpointAsked& edit) {
   return cat("a checkpoint is asked for: version ", edit.version);
 }
+std::string text(const ModeTaken& edit) {
+  return cat("mode: ", name_of_mode(edit.mode), " is asked for");
+}
 std::string text(const SlowLinksTreated& edit) {
   return cat("slow links: ", name_of(edit.how), " is asked for");
 }

@@ -29,18 +29,19 @@ struct Exited {
   std::string last_words;  // the end of its log, when it ended with an exit code; may be empty
 };
 // A user's request. Stop: stop because of the signal `number`; 0 = because of a wish, so that the
-// run ends well. Checkpoint: save soon. SlowLinks, SlowWorkers, Layers: treat slow links, slow
-// workers or moves of layers as the SlowLinks value `number` says. Fault: inject `fault`; it
-// replaces earlier requests of this kind for the same link or worker, or only ends them, see
-// ends_slowness(). Trace: trace the next `number` steps. Signal: send the signal `number` to the
-// worker of `fault`, or start a new process if its kind is "start". Hog: start the hog `fault`, or
-// end the one of its kind beside its worker if `number` is 0. The launcher does these two, and
-// decide() ignores them.
+// run ends well. Checkpoint: save soon. Mode, SlowLinks, SlowWorkers, Layers: treat all of
+// them, slow links, slow workers or moves of layers as the SlowLinks value `number` says. Fault:
+// inject `fault`; it replaces earlier requests of this kind for the same link or worker, or only
+// ends them, see ends_slowness(). Trace: trace the next `number` steps. Signal: send the signal
+// `number` to the worker of `fault`, or start a new process if its kind is "start". Hog: start the
+// hog `fault`, or end the one of its kind beside its worker if `number` is 0. The launcher does
+// these two, and decide() ignores them.
 struct Request {
   // What is asked for.
   enum class Kind : uint8_t {
     Stop,
     Checkpoint,
+    Mode,
     SlowLinks,
     SlowWorkers,
     Layers,

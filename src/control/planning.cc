@@ -82,6 +82,7 @@ Planning begin_planning(const Rules& rules) {
   planning.present_name = planning.previous_name = cat(rules.epoch);
   planning.from = rules.first_step;
   planning.troubles = TroubleLog(rules.first_step);
+  planning.mode = rules.mode;
   planning.slow_links = rules.slow_links;
   planning.routing = rules.routing;
   planning.layers = rules.layers;

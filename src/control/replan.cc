@@ -111,7 +111,7 @@ DecisionPart measure_step(const State& state, int64_t step) {
   const Planning& planning = state.planning;
   std::vector<StepSample> samples;
   StepMeasured measured{.step = step};
-  const bool watched = planning.slow_links != SlowLinks::Off;
+  const bool watched = planning.slow_links != SlowLinks::Off && planning.mode != SlowLinks::Off;
   for (const Member& member : state.members) {
     for (const StepSummary& summary : member.report.steps) {
       if (summary.step != step || !member.alive) continue;
@@ -149,13 +149,15 @@ DecisionPart advance_plan(const State& state) {
     return out;
   }
   if (!planning.answered || !is_plan_adopted(state) || is_receiving(state)) return out;
-  if (!planning.stale || planning.slow_links != SlowLinks::Adapt) {
-    return state.rules.chooses_update ? advance_update(state) : std::move(out);
+  const bool acts = planning.mode == SlowLinks::Adapt;
+  if (!planning.stale || planning.slow_links != SlowLinks::Adapt ||
+      planning.mode == SlowLinks::Off) {
+    return state.rules.chooses_update && acts ? advance_update(state) : std::move(out);
   }
   // While a worker is missing, the first plan cannot come back, and work may go to any survivor.
   const bool reduced = is_reduced(state);
   if (!reduced && is_well(state)) {
-    out = return_to_plan_of_all(state);
+    if (acts) out = return_to_plan_of_all(state);
     // If layers have moved and the plan stays, ask the planner whether they should move back.
     if (state.moved == nullptr || !out.edits.empty()) {
       out.edits.add_first(PlanKept{});
@@ -185,6 +187,12 @@ DecisionPart take_planned(const State& state, const Planned& planned) {
   if (planning.stale || receiving) return out;
   out.alternatives = planned.alternatives;
   out.expected_steps = planned.expected_steps;
+  if (planning.mode != SlowLinks::Adapt) {
+    const char* changes = planned.plan == nullptr ? "" : ", so nothing changes";
+    out.say(cat("resilience.mode is \"", name_of_mode(planning.mode), "\"", changes, "; ",
+                planned.reason));
+    return out;
+  }
   if (!planned.moves.empty()) return out;  // give_layers() proposes the plans
   if (planned.plan == nullptr) {
     out.say(planned.reason);
@@ -195,6 +203,13 @@ DecisionPart take_planned(const State& state, const Planned& planned) {
     out.edits.add(UpdateWeighed{planned.bearable});
   }
   out.follow(propose(state, planned.plan, planned.reason));
+  return out;
+}
+
+DecisionPart take_mode(SlowLinks mode) {
+  DecisionPart out;
+  out.edits.add(ModeTaken{mode});
+  out.say(cat("requested: resilience.mode is \"", name_of_mode(mode), "\" from now on"));
   return out;
 }
 

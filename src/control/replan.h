@@ -25,6 +25,10 @@ DecisionPart advance_plan(const State& state);
 // Handles the answer to a request.
 DecisionPart take_planned(const State& state, const Planned& planned);
 
+// From now on acts on slow links and slow workers, only tells what would be done, or does not look
+// for them. The plan in force stays for now.
+DecisionPart take_mode(SlowLinks mode);
+
 // Treats slow links as `how` says from now on.
 DecisionPart treat_slow_links(SlowLinks how);
 

@@ -22,6 +22,15 @@ std::optional<SlowLinks> slow_links_of(std::string_view name) {
   return static_cast<SlowLinks>(found - std::begin(kSlowLinks));
 }
 
+const char* name_of_mode(SlowLinks mode) {
+  return mode == SlowLinks::Adapt ? "act" : name_of(mode);
+}
+
+std::optional<SlowLinks> mode_of(std::string_view name) {
+  if (name == "act") return SlowLinks::Adapt;
+  return name == "adapt" ? std::nullopt : slow_links_of(name);
+}
+
 int32_t Rules::worker_count() const {
   int32_t count = plan ? static_cast<int32_t>(plan->schedule.lists.size()) : 0;
   for (const Stage& stage : stages) {

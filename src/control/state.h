@@ -30,6 +30,10 @@ enum class SlowLinks : uint8_t { Off, Observe, Adapt };
 const char* name_of(SlowLinks how);
 // The value with that name; none if there is no such value.
 std::optional<SlowLinks> slow_links_of(std::string_view name);
+// Its name as a value of resilience.mode: off, observe, act.
+const char* name_of_mode(SlowLinks mode);
+// The value with that name; none if there is no such value.
+std::optional<SlowLinks> mode_of(std::string_view name);
 
 // Layers that are moving now: their receivers get the state while steps go on (layers.h).
 struct LayerTransfer {
@@ -67,6 +71,7 @@ struct Rules {
   // What these are when the run begins; Planning has what they are now. Routing: micro-batches may
   // go to other workers while the run goes on. Layers: what is done about workers that stay slow or
   // are lost.
+  SlowLinks mode = SlowLinks::Adapt;  // of all these
   SlowLinks slow_links = SlowLinks::Observe;
   bool routing = false;
   SlowLinks layers = SlowLinks::Off;
@@ -138,6 +143,7 @@ struct Planning {
   int64_t changed_at = 0;  // the step at which the cluster last changed
   TroubleLog troubles;     // that the run has had
   // As the job says, or as a user has asked since.
+  SlowLinks mode = SlowLinks::Adapt;
   SlowLinks slow_links = SlowLinks::Observe;
   bool routing = false;
   SlowLinks layers = SlowLinks::Off;

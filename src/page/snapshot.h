@@ -69,9 +69,9 @@ struct Snapshot {
   int64_t serial = 0;     // of the plan
   int64_t in_force = -1;  // the step from which it is in force; -1 = not yet
   std::string why;        // it is this plan or mode
-  // What is done about slow links and slow workers, and with layers: off | observe | adapt. Empty =
-  // it cannot be changed while the run goes on.
-  std::string slow_links, slow_workers, layers;
+  // What is done about all troubles (off, observe or act), and about slow links, slow workers and
+  // with layers (off, observe or adapt). Empty = it cannot be changed while the run goes on.
+  std::string treatment, slow_links, slow_workers, layers;
   std::vector<ShownWorker> workers;
   std::vector<ShownLink> links;
   size_t links_left_out = 0;

@@ -107,6 +107,7 @@ std::string state_text(const Snapshot& snapshot, const std::vector<Promise>& pro
                        {"serial", snapshot.serial},
                        {"from", snapshot.in_force},
                        {"why", snapshot.why}}},
+                     {"treatment", snapshot.treatment},
                      {"slow_links", snapshot.slow_links},
                      {"slow_workers", snapshot.slow_workers},
                      {"layers", snapshot.layers},

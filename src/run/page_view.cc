@@ -111,6 +111,7 @@ page::Snapshot snapshot_of(const State& state, const Job& job, KnownTimes& times
   snapshot.plan = planning.present->order;
   snapshot.serial = planning.serial;
   snapshot.in_force = planning.from;
+  snapshot.treatment = name_of_mode(planning.mode);
   snapshot.slow_links = name_of(planning.slow_links);
   if (request_of("resilience.slow_workers=adapt", job).ok()) {
     snapshot.slow_workers = name_of(planning.routing ? SlowLinks::Adapt : SlowLinks::Observe);

@@ -24,7 +24,8 @@ struct Treatment {
   Request::Kind kind;
   std::string ResilienceSettings::*setting;
 };
-constexpr std::array<Treatment, 3> kTreatments = {{
+constexpr std::array<Treatment, 4> kTreatments = {{
+    {"resilience.mode", Request::Kind::Mode, &ResilienceSettings::mode},
     {"resilience.slow_links", Request::Kind::SlowLinks, &ResilienceSettings::slow_links},
     {"resilience.slow_workers", Request::Kind::SlowWorkers, &ResilienceSettings::slow_workers},
     {"resilience.layers", Request::Kind::Layers, &ResilienceSettings::layers},
@@ -240,10 +241,11 @@ std::optional<Result<Request>> treatment_wish(const std::string& wish, const Job
   const auto* const of =
       std::find_if(kTreatments.begin(), kTreatments.end(),
                    [&](const Treatment& one) { return wish.substr(0, equals) == one.key; });
-  const std::optional<SlowLinks> how = slow_links_of(value);
+  const bool is_mode = of != kTreatments.end() && of->kind == Request::Kind::Mode;
+  const std::optional<SlowLinks> how = is_mode ? mode_of(value) : slow_links_of(value);
   if (of == kTreatments.end() || !how) return std::nullopt;
   const Request request{of->kind, static_cast<int>(*how)};
-  if (of->kind == Request::Kind::SlowLinks) return Result<Request>(request);
+  if (is_mode || of->kind == Request::Kind::SlowLinks) return Result<Request>(request);
   if (of->kind == Request::Kind::SlowWorkers && *how == SlowLinks::Off) return std::nullopt;
   if (of->kind == Request::Kind::Layers && !has_fine_stages(job)) {
     return Result<Request>(
@@ -288,6 +290,7 @@ Result<Request> request_of(const std::string& wish, const Job& job) {
   }
   if (const std::optional<Result<Request>> treatment = treatment_wish(wish, job)) return *treatment;
   return invalid(cat("'", wish, "' cannot be requested of a live run: expected ",
+                     "resilience.mode=act, =observe or =off, "
                      "resilience.slow_links=adapt, =observe or =off, "
                      "resilience.slow_workers=adapt or =observe, "
                      "resilience.layers=adapt, =observe or =off, "

@@ -112,6 +112,7 @@ struct NetworkSettings {
 
 // [resilience]
 struct ResilienceSettings {
+  std::string mode = "act";               // act | observe | off: all remedies but those of deaths
   std::string slow_links = "adapt";       // adapt | observe | off
   std::string slow_workers = "observe";   // adapt | observe
   std::string layers = "off";             // adapt | observe | off: layers move between workers

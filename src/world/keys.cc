@@ -240,6 +240,10 @@ std::vector<Key> network_keys() {
 
 std::vector<Key> control_keys() {
   return {
+      key("resilience.mode", slot<&Job::resilience, &ResilienceSettings::mode>,
+          "act: slow links and slow workers are treated as the next keys say; observe: only tell "
+          "what would be done, and what it would gain; off: nothing is looked for",
+          {"act", "observe", "off"}),
       key("resilience.slow_links", slot<&Job::resilience, &ResilienceSettings::slow_links>,
           "adapt: change the order of ops to absorb a slow link's delay; observe: only tell",
           {"adapt", "observe", "off"}),

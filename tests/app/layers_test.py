@@ -66,6 +66,23 @@ class Layers(Moves):
         if run.metrics()[-1]["lag_valid"]:
             self.assertLess(abs(periods[len(periods) // 2] - after), 0.05 * after, periods)
 
+    def test_two_workers_change_places_around_a_slow_link(self):
+        """In one pipeline, no boundary has the slow link after that; nobody has to change back."""
+        self.write(steps=STEPS, parallel__stages=4, parallel__pipelines=1)
+        undisturbed = self.train(name="undisturbed")
+        self.add_fault(kind="slow-link", link=1, latency_ms=40, at_step=8, until_step=70)
+        run = self.train()
+        self.assert_same_bits(run, undisturbed, STEPS)
+        moves = self.moves(run)
+        self.assertEqual(len(moves), 1, self.told(run, "decision"))
+        pairs = {(donor, receiver) for _, donor, receiver in moves[0]}
+        self.assertEqual(len(pairs), 2, moves)
+        self.assertEqual({(receiver, donor) for donor, receiver in pairs}, pairs)
+        compared = [event["alternatives"] for event in run.events()
+                    if event["event"] == "decision" and "each other's place" in event["reason"]]
+        self.assertTrue(any(one["chosen"] and "each other's place" in one["name"]
+                            for one in compared[0]), compared)
+
     def test_layers_leave_the_peer_of_a_lost_worker(self):
         undisturbed = self.train(name="undisturbed")
         run = self.start()

@@ -421,6 +421,31 @@ TEST(Replan, MovesOfLayersAreTreatedAsAUserAsks) {
   EXPECT_FALSE(told.new_plan);
 }
 
+// While a run only observes, it plans and tells what would change; then it acts, then it looks no
+// more.
+TEST(Replan, AllTroublesAreTreatedAsAUserAsks) {
+  Measured run;
+  run.steps(20);
+  run.keep(run.hear(treat(Request::Kind::Mode, SlowLinks::Observe)));
+  run.delay = 40 * kMillisecond;
+  run.until_wanted();
+  const auto plan = std::make_shared<const Plan>(plan_of_order("gpipe"));
+  const Decision told =
+      run.hear(Planned{run.wanted.back().request, plan, "it is faster", 0, {{{1}, {3}, {2}}}});
+  EXPECT_EQ(told.reason, "resilience.mode is \"observe\", so nothing changes; it is faster");
+  EXPECT_FALSE(told.new_plan);
+  run.keep(run.hear(treat(Request::Kind::Mode, SlowLinks::Adapt)));
+  const size_t asked = run.wanted.size();
+  run.steps(1);
+  ASSERT_EQ(run.wanted.size(), asked + 1);
+  EXPECT_TRUE(run.hear(Planned{run.wanted.back().request, plan, "it is faster"}).new_plan);
+  run.keep(run.hear(treat(Request::Kind::Mode, SlowLinks::Off)));
+  const size_t found = run.verdicts.size();
+  run.delay = {};
+  run.steps(60);
+  EXPECT_EQ(run.verdicts.size(), found);
+}
+
 // No plan is asked for while slow links are only observed; once they are adapted to, it is.
 TEST(Replan, SlowWorkersWaitForSlowLinks) {
   Measured run(SlowLinks::Observe);

@@ -20,6 +20,7 @@ inline Snapshot some_run() {
   run.serial = 4;
   run.in_force = 1;
   run.why = "a link is slow";
+  run.treatment = "act";
   run.slow_links = "adapt";
   run.slow_workers = "observe";
   ShownWorker worker;

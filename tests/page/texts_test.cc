@@ -32,6 +32,7 @@ TEST(StateJson, HasWhatTheScriptReads) {
       "{\"job\":\"tale\",\"situation\":\"running\",\"step\":2,\"steps\":10,\"epoch\":3,"
       "\"saved\":1,\"mode\":\"synchronous\","
       "\"plan\":{\"order\":\"1f1b\",\"serial\":4,\"from\":1,\"why\":\"a link is slow\"},"
+      "\"treatment\":\"act\","
       "\"slow_links\":\"adapt\",\"slow_workers\":\"observe\",\"layers\":\"\",\"mass\":null,\"age\":"
       "null,\"coordinator_cpu_seconds\":0.75,"
       "\"plan_changes\":1,\"faults\":1,"

@@ -126,6 +126,11 @@ TEST(Request, TroublesAreTreatedInAnotherWay) {
     return request.ok() ? std::string() : request.error().message;
   };
   const auto number = [](SlowLinks how) { return static_cast<int>(how); };
+  EXPECT_EQ(asked("resilience.mode=act"), std::pair(Request::Kind::Mode, number(SlowLinks::Adapt)));
+  EXPECT_EQ(asked("resilience.mode=observe"),
+            std::pair(Request::Kind::Mode, number(SlowLinks::Observe)));
+  EXPECT_NE(refused("resilience.mode=adapt").find("resilience.mode=act, =observe or =off"),
+            std::string::npos);
   EXPECT_EQ(asked("resilience.slow_links=off"),
             std::pair(Request::Kind::SlowLinks, number(SlowLinks::Off)));
   EXPECT_EQ(asked("resilience.slow_workers=adapt"),
@@ -144,7 +149,10 @@ TEST(Request, TroublesAreTreatedInAnotherWay) {
             std::pair(Request::Kind::Layers, number(SlowLinks::Adapt)));
   EXPECT_EQ(asked("resilience.layers=off"),
             std::pair(Request::Kind::Layers, number(SlowLinks::Off)));
-  EXPECT_NE(refused("resilience.slow_workers=adapt").find("not both"), std::string::npos);
+  EXPECT_EQ(asked("resilience.slow_workers=adapt"),
+            std::pair(Request::Kind::SlowWorkers, number(SlowLinks::Adapt)));
+  job.resilience.copies = 1;
+  EXPECT_NE(refused("resilience.layers=adapt").find("resilience.copies = 0"), std::string::npos);
 }
 
 TEST(Request, HogsOfARunWithRealDevices) {

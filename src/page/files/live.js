@@ -343,7 +343,7 @@
 
   function showSwitches(state) {
     for (const one of switches) {
-      const how = state[one.dataset.key];
+      const how = state[one.dataset.state ?? one.dataset.key];
       one.hidden = how === "";
       for (const button of one.querySelectorAll("button")) {
         button.setAttribute("aria-pressed", String(button.dataset.how === how));
