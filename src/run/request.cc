@@ -290,10 +290,10 @@ Result<Request> request_of(const std::string& wish, const Job& job) {
   }
   if (const std::optional<Result<Request>> treatment = treatment_wish(wish, job)) return *treatment;
   return invalid(cat("'", wish, "' cannot be requested of a live run: expected ",
-                     "resilience.mode=act, =observe or =off, "
                      "resilience.slow_links=adapt, =observe or =off, "
                      "resilience.slow_workers=adapt or =observe, "
                      "resilience.layers=adapt, =observe or =off, "
+                     "resilience.mode=act, =observe or =off, "
                      "checkpoint, end, trace=STEPS, link=I-J:Xms, "
                      "worker=P.S:SPEED, partition=P.S:Xms, clock-skew=P.S:Xms, kill=P.S, "
                      "stop=P.S, resume=P.S or start=P.S, cpu-hog=P.S:THREADS, "

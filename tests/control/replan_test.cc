@@ -434,8 +434,8 @@ TEST(Replan, AllTroublesAreTreatedAsAUserAsks) {
       run.hear(Planned{run.wanted.back().request, plan, "it is faster", 0, {{{1}, {3}, {2}}}});
   EXPECT_EQ(told.reason, "resilience.mode is \"observe\", so nothing changes; it is faster");
   EXPECT_FALSE(told.new_plan);
-  run.keep(run.hear(treat(Request::Kind::Mode, SlowLinks::Adapt)));
   const size_t asked = run.wanted.size();
+  run.keep(run.hear(treat(Request::Kind::Mode, SlowLinks::Adapt)));
   run.steps(1);
   ASSERT_EQ(run.wanted.size(), asked + 1);
   EXPECT_TRUE(run.hear(Planned{run.wanted.back().request, plan, "it is faster"}).new_plan);
