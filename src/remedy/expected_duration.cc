@@ -7,7 +7,7 @@
 namespace tenuto {
 
 double expected_rest(const SeenDurations& seen, int64_t lasted) {
-  int64_t rests = lasted, count = 1;
+  int64_t rests = std::max(lasted, kUsualSteps - lasted), count = 1;
   for (const int64_t duration : seen) {
     if (duration <= lasted) continue;
     rests += duration - lasted;

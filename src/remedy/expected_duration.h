@@ -11,12 +11,20 @@ namespace tenuto {
 using SeenDurations = std::vector<int64_t>;
 inline constexpr size_t kMostSeen = 64;
 
+// What is thought of a trouble before any has ended: it lasts for so many steps, some minutes.
+//
+// Source: Wu et al., "Falcon", arXiv 2410.12588 (slow workers last 10 minutes on average, slow
+// links
+//         24); any number from 30 to 100 is as good in `tenuto bench remedies`
+inline constexpr int64_t kUsualSteps = 40;
+
 // For how many more steps a trouble is expected to last that has lasted for `lasted` steps.
 //
-// Idea:   the mean rest of those that lasted longer, and of one more that lasts as long again as
-//         this one has lasted. So before any trouble has ended, and for one that has outlived all
-//         others, a change that costs as much as the trouble has cost so far pays. It then costs at
-//         most twice what the best decision in hindsight would have (the ski-rental rule).
+// Idea:   the mean rest of those that lasted longer, and of one more that lasts kUsualSteps or, if
+//         this one has lasted for more than half of that, as long again. So for a trouble that
+//         has outlived all others, a change that costs as much as the trouble has cost so far pays.
+//         It then costs at most twice what the best decision in hindsight would have (the
+//         ski-rental rule).
 // Source: Karlin et al., "Competitive snoopy caching", Algorithmica 1988 (ski rental); the learned
 //         durations are ours
 double expected_rest(const SeenDurations& seen, int64_t lasted);

@@ -11,6 +11,8 @@
 namespace tenuto {
 namespace {
 
+constexpr double kNever = std::numeric_limits<double>::infinity();
+
 double nanoseconds(Duration time) { return static_cast<double>(time.count()); }
 
 bool have_equal_counts(const std::vector<Stage>& a, const std::vector<Stage>& b) {
@@ -44,7 +46,7 @@ OutlayPricer::OutlayPricer(const Plan& present, const Model& model, const Cluste
     : present_(present), model_(model), now_(now), terms_(terms), phases_(phases(0)) {
   const auto left = static_cast<double>(std::max<int64_t>(1, terms.left));
   returns_ = !terms.healthy && phases_.front().steps < left && is_disturbed(present, now);
-  present_steps_.assign(phases_.size(), std::numeric_limits<double>::infinity());
+  present_steps_.assign(phases_.size(), kNever);
   if (!terms.home || !terms.layers || !have_equal_counts(present.stages, terms.home->stages)) {
     return;
   }
@@ -80,13 +82,13 @@ Outlay OutlayPricer::outlay(const Plan& plan, Duration step, Duration change) {
 
 double OutlayPricer::total(const Outlay& outlay, int64_t ahead) const {
   const std::vector<ClusterPhase> phases = ahead == 0 ? phases_ : this->phases(ahead);
-  if (returns_) {
-    return phases[0].steps * outlay.steps[0] + outlay.change + outlay.to_present;
-  }
+  const double moving = outlay.moved ? std::min<double>(kStepsOfAMove, phases[0].steps) : 0;
+  const double first = moving * (present_steps_[0] < kNever ? present_steps_[0] : outlay.steps[0]) +
+                       (phases[0].steps - moving) * outlay.steps[0] + outlay.change;
+  if (returns_) return first + outlay.to_present;
   // The least sums up to a phase with the layers where this change puts them, where they are now,
   // and at their first workers.
-  constexpr double kNever = std::numeric_limits<double>::infinity();
-  double here = phases[0].steps * outlay.steps[0] + outlay.change;
+  double here = first;
   double present = outlay.moved ? kNever : here, home = kNever;
   for (size_t p = 1; p < phases.size(); ++p) {
     if (!home_steps_.empty()) {

@@ -14,6 +14,10 @@
 
 namespace tenuto {
 
+// For so many steps layers move before their receivers run them, while nothing else is slower: a
+// plan with further holders comes into force, the state is sent, and the next plan follows.
+inline constexpr int64_t kStepsOfAMove = 4;
+
 // What a plan costs as troubles end. Nanoseconds.
 struct Outlay {
   double change = 0;          // once, now

@@ -9,6 +9,7 @@
 #include "adapt/layers.h"
 #include "base/text.h"
 #include "plan/routed.h"
+#include "remedy/outlay.h"
 #include "remedy/trouble_log.h"
 #include "sim/price.h"
 
@@ -17,8 +18,8 @@ namespace {
 
 using SharedPlan = std::shared_ptr<const Plan>;
 
-// For how many steps layers move before something else is decided.
-constexpr int64_t kStepsOfAMove = 3;
+// After a move of layers: until the next plan is in force.
+constexpr int64_t kStepsOfAPlan = 4;
 
 bool hold_the_same(const Plan& a, const Plan& b) { return a.stages == b.stages; }
 
@@ -29,6 +30,15 @@ bool can_move(const Plan& a, const Plan& b) {
                     [](const Stage& one, const Stage& other) {
                       return one.holders.size() == other.holders.size();
                     });
+}
+
+bool is_well(const Cluster& healthy, const Cluster& now) {
+  const auto same = [](const Worker& a, const Worker& b) {
+    return a.alive == b.alive && a.speed == b.speed;
+  };
+  return healthy.exceptions == now.exceptions &&
+         std::equal(healthy.workers.begin(), healthy.workers.end(), now.workers.begin(),
+                    now.workers.end(), same);
 }
 
 // A rehearsal under way.
@@ -83,6 +93,11 @@ class Stager {
     terms.home = home_;
     terms.healthy = healthy_;
     return terms;
+  }
+
+  // True when a run goes back to its first plan: all are well, and no layer is elsewhere.
+  bool goes_home(const Plan& plan, size_t episode) const {
+    return is_well(it_.healthy, it_.episodes[episode].cluster) && hold_the_same(plan, *home_);
   }
 
   // The time of a step in an episode.
@@ -158,6 +173,9 @@ class Run {
       std::string remedy = "the present plan", reason;
       if (!it_.order) {
         // No plan changes but for a death.
+      } else if (stager_.goes_home(*plan_, e)) {
+        if (plan_ != stager_.home()) remedy = "the plan of a healthy cluster";
+        plan_ = stager_.home();
       } else {
         RemedyTerms terms = stager_.terms(e, begun_);
         terms.troubles = log_.known(begun_);
@@ -170,10 +188,16 @@ class Run {
           remedy = one.name;
           change = one.change;
         }
-        if (choice.plan) plan_ = choice.plan;
         if (choice.pays_after > lasted) until = std::min(until, choice.pays_after);
-        // From the new places of the layers, other changes may pay.
-        if (!choice.moves.empty()) until = std::min(until, lasted + kStepsOfAMove);
+        if (!choice.moves.empty()) {
+          // Meanwhile the receivers run nothing; and from the new places other changes may pay.
+          const int64_t moving = std::min(kStepsOfAMove, now.steps - lasted);
+          const Status gone = go(e, moving, {}, "layers move", reason);
+          if (!gone.ok()) return gone;
+          lasted += moving;
+          until = std::min(until, lasted + kStepsOfAPlan);
+        }
+        if (choice.plan) plan_ = choice.plan;
       }
       if (const Status gone = go(e, until - lasted, change, remedy, reason); !gone.ok()) {
         return gone;
@@ -280,6 +304,7 @@ class Hindsight {
     }
     for (const Choice& base : bases) {
       add_choice(choices, base.plan, base.remedy);
+      if (stager_.goes_home(*base.plan, e)) continue;
       RemedyTerms terms = stager_.terms(e, begun_);
       // As long as it does last, so that what pays is among the alternatives.
       TroubleLog log(begun_);
@@ -300,8 +325,12 @@ class Hindsight {
     const auto before = stager_.step(way.plan, e);
     const auto after = stager_.step(choice.plan, e);
     if (!before.ok() || !after.ok() || !can_move(*way.plan, *choice.plan)) return std::nullopt;
+    if (stager_.goes_home(*choice.plan, e) && choice.plan != stager_.home()) return std::nullopt;
     Way longer{choice.plan, way.so_far};
-    const int64_t reaction = stager_.reaction(e);
+    int64_t reaction = stager_.reaction(e);
+    if (!hold_the_same(*way.plan, *choice.plan)) {
+      reaction = std::min(now.steps, reaction + kStepsOfAMove);
+    }
     add_part(longer.so_far,
              {begun_, begun_ + reaction, before.value(), {}, *way.plan, "the present plan", ""});
     add_part(longer.so_far, {begun_ + reaction, begun_ + now.steps, after.value(),

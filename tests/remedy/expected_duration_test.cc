@@ -9,8 +9,10 @@
 namespace tenuto {
 namespace {
 
-TEST(ExpectedDuration, IsAsLongAgainBeforeAnythingHasEnded) {
-  for (const int64_t lasted : {0, 1, 7, 1000}) {
+TEST(ExpectedDuration, IsTheUsualOneThenAsLongAgainBeforeAnythingHasEnded) {
+  EXPECT_EQ(expected_rest({}, 0), 40);
+  EXPECT_EQ(expected_rest({}, 5), 35);
+  for (const int64_t lasted : {20, 21, 1000}) {
     EXPECT_EQ(expected_rest({}, lasted), static_cast<double>(lasted));
   }
 }
@@ -20,7 +22,7 @@ TEST(ExpectedDuration, ComesToTheMeanOfWhatWasSeen) {
   EXPECT_NEAR(expected_rest(twenties, 0), 20, 0.5);
   EXPECT_NEAR(expected_rest(twenties, 15), 5, 0.5);
   EXPECT_EQ(expected_rest(twenties, 20), 20);  // it outlives all others
-  EXPECT_EQ(expected_rest({10, 30}, 10), 15);
+  EXPECT_EQ(expected_rest({10, 50}, 30), 25);
 }
 
 // The moment that is named is the first one, compared with all moments before it.
@@ -94,18 +96,18 @@ TEST(Forecast, EndsTroublesByTheirExpectedRest) {
   now.workers[1].speed = 0.5;
   now.exceptions[{{2}, {3}}] = now.exceptions[{{3}, {2}}] = {std::chrono::milliseconds(9), 1e9};
   KnownTroubles troubles;
-  troubles.present = {{{1}, {1}, 30}, {{2}, {3}, 10}};
-  const std::vector<ClusterPhase> phases = forecast(now, healthy, troubles, 100);
+  troubles.present = {{{1}, {1}, 70}, {{2}, {3}, 50}};
+  const std::vector<ClusterPhase> phases = forecast(now, healthy, troubles, 140);
   ASSERT_EQ(phases.size(), 3U);
-  EXPECT_EQ(phases[0].steps, 10);
+  EXPECT_EQ(phases[0].steps, 50);
   EXPECT_EQ(phases[0].cluster.exceptions, now.exceptions);
   EXPECT_EQ(phases[1].steps, 20);
   EXPECT_TRUE(phases[1].cluster.exceptions.empty());
   EXPECT_EQ(phases[1].cluster.workers[1].speed, 0.5);
   EXPECT_EQ(phases[2].steps, 70);
   EXPECT_EQ(phases[2].cluster.workers[1].speed, 1);
-  const std::vector<ClusterPhase> later = forecast(now, healthy, troubles, 100, 15);
-  EXPECT_EQ(later[0].steps, 25);
+  const std::vector<ClusterPhase> later = forecast(now, healthy, troubles, 140, 15);
+  EXPECT_EQ(later[0].steps, 65);
   EXPECT_EQ(later[1].steps, 20);
   EXPECT_EQ(later[2].steps, 40);
 }
@@ -138,10 +140,10 @@ TEST(Forecast, EndsWithTheRun) {
   EXPECT_EQ(phases[0].steps, 20);
   EXPECT_EQ(phases[1].steps, 0);
   troubles.present.clear();
-  troubles.lasted = 6;
-  troubles.well = {16, 26};
+  troubles.lasted = 20;
+  troubles.well = {35, 45};
   ASSERT_EQ(forecast(healthy, healthy, troubles, 1000).size(), 1U);
-  EXPECT_EQ(forecast(healthy, healthy, troubles, 1000)[0].steps, 12);
+  EXPECT_EQ(forecast(healthy, healthy, troubles, 1000)[0].steps, 20);
 }
 
 }  // namespace
