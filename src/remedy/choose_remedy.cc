@@ -201,6 +201,9 @@ class Decider {
     options.routing = routes;
     options.steps_in_turn = true;
     options.least_gain = terms_.least_gain;
+    // Under ready dispatch a gradient that comes a moment earlier would run between two layers of a
+    // forward, and delay all that waits for its result.
+    if (coarse) options.dispatch = Dispatch::Listed;
     auto adapted = adapt(coarse ? *coarse : plan, model_, now_, options);
     if (!adapted.ok() || !coarse || !adapted.value().changed) return adapted;
     auto fine = with_fine_stages(adapted.value().plan);

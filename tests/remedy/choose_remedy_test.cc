@@ -143,7 +143,8 @@ TEST(ChooseRemedy, ComparesRoutesAndLayersAndBoth) {
   const Plan plan = fine_plan(3, 2, 12, 6);
   const Model model = model_of(12);
   Cluster now = healthy_cluster(6);
-  now.workers[1].speed = 0.3;
+  now.workers[1].speed = 0.3;  // both holders of the layers in the middle are slow
+  now.workers[4].speed = 0.6;
   const RemedyChoice choice = choose_remedy(plan, model, now, terms_of(1000, 1'000'000)).value();
   EXPECT_TRUE(offers(choice, "other routes of micro-batches"));
   EXPECT_TRUE(offers(choice, "at other workers"));
