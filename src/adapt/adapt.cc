@@ -188,16 +188,6 @@ Result<Adapted> adapt_order(const Plan& plan, const Model& model, const Cluster&
   return made;
 }
 
-// True when a worker or a link differs from the others, so that pipelines may differ. Dead workers
-// count even if the plan runs nothing on them: then the live ones have unequal work.
-bool is_disturbed(const Plan& plan, const Cluster& now) {
-  if (!now.exceptions.empty()) return true;
-  for (size_t w = 0; w < plan.schedule.lists.size(); ++w) {
-    if (!now.workers[w].alive || now.workers[w].speed != 1) return true;
-  }
-  return false;
-}
-
 // True when micro-batches have several ways through the stages.
 bool has_routings(const Plan& plan) {
   return plan.schedule.lists.size() > plan.stages.size() && holds_apart(plan);
@@ -347,6 +337,14 @@ Result<Adapted> adapt(const Plan& plan, const Model& model, const Cluster& now,
   made.price = priced.value().period;
   made.lower_bound = std::min(made.lower_bound, made.price);
   return adapted;
+}
+
+bool is_disturbed(const Plan& plan, const Cluster& now) {
+  if (!now.exceptions.empty()) return true;
+  for (size_t w = 0; w < plan.schedule.lists.size(); ++w) {
+    if (!now.workers[w].alive || now.workers[w].speed != 1) return true;
+  }
+  return false;
 }
 
 Result<std::optional<Duration>> bound_of_routings(const Plan& plan, const Model& model,

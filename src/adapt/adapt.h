@@ -69,6 +69,10 @@ struct AdaptOptions {
 Result<Adapted> adapt(const Plan& plan, const Model& model, const Cluster& now,
                       const AdaptOptions& options = {});
 
+// True when a worker or a link differs from the others, so that pipelines may differ. Dead workers
+// count even if the plan runs nothing on them: then the live ones have unequal work.
+bool is_disturbed(const Plan& plan, const Cluster& now);
+
 // A lower bound on the step, over all routings among the live holders and all orders; nothing when
 // there is no choice: one pipeline, or workers with several stages.
 //

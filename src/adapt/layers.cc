@@ -26,16 +26,7 @@ constexpr size_t kStepsPerLayer = 2;
 class Layout {
  public:
   Layout(const Plan& plan, const Model& model, const Cluster& now)
-      : now_(&now),
-        tied_(plan.update.tied),
-        stages_(plan.stages),
-        runners_(plan.stages.size(), std::vector<WorkerId>(at(plan.schedule.micro_count))) {
-    for (size_t w = 0; w < plan.schedule.lists.size(); ++w) {
-      for (const Op& op : plan.schedule.lists[w]) {
-        if (op.kind != OpKind::Forward) continue;
-        runners_[at(op.stage.value)][at(op.micro.value)] = {static_cast<int32_t>(w)};
-      }
-    }
+      : now_(&now), tied_(plan.update.tied), stages_(plan.stages), runners_(runners_of(plan)) {
     for (const Stage& stage : stages_) {
       const StageCost cost = stage_cost(model, stage);
       times_.push_back(cost.forward + cost.backward_input + cost.backward_weight);

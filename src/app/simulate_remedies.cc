@@ -4,7 +4,7 @@
 #include <utility>
 #include <vector>
 
-#include "run/plan_cache.h"
+#include "remedy/forecast.h"
 
 namespace tenuto {
 namespace {

@@ -9,6 +9,7 @@
 #include "base/text.h"
 #include "plan/copies.h"
 #include "plan/lower.h"
+#include "plan/routed.h"
 
 namespace tenuto {
 namespace {
@@ -64,19 +65,6 @@ Summings divide(const Summings& coarse, const std::vector<Stage>& stages) {
     }
   }
   return fine;
-}
-
-// The worker that runs each micro-batch, by stage and micro-batch.
-std::vector<std::vector<WorkerId>> runners_of(const Plan& plan) {
-  std::vector<std::vector<WorkerId>> runners(plan.stages.size());
-  for (auto& of : runners) of.resize(at(plan.schedule.micro_count));
-  for (size_t w = 0; w < plan.schedule.lists.size(); ++w) {
-    for (const Op& op : plan.schedule.lists[w]) {
-      if (op.kind != OpKind::Forward) continue;
-      runners[at(op.stage.value)][at(op.micro.value)] = {static_cast<int32_t>(w)};
-    }
-  }
-  return runners;
 }
 
 // Stages of a plan that become one, [first, end).

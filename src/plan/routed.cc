@@ -187,6 +187,18 @@ Plan with_evaluation(Plan plan, int32_t micros) {
   return plan;
 }
 
+std::vector<std::vector<WorkerId>> runners_of(const Plan& plan) {
+  std::vector<std::vector<WorkerId>> runners(plan.stages.size());
+  for (auto& of : runners) of.resize(at(plan.schedule.micro_count));
+  for (size_t w = 0; w < plan.schedule.lists.size(); ++w) {
+    for (const Op& op : plan.schedule.lists[w]) {
+      if (op.kind != OpKind::Forward) continue;
+      runners[at(op.stage.value)][at(op.micro.value)] = {static_cast<int32_t>(w)};
+    }
+  }
+  return runners;
+}
+
 void share_out(std::vector<int32_t>& owners, int32_t holders) {
   std::vector<int32_t> loads(at(holders), 0);
   for (const int32_t owner : owners) {
@@ -249,14 +261,7 @@ void order_by_flow(std::vector<Op>& list) {
 Plan with_runners(const Plan& plan, std::vector<std::vector<WorkerId>> holders,
                   const std::vector<std::vector<WorkerId>>& runners) {
   CHECK(holders.size() == plan.stages.size(), "holders for each stage");
-  std::vector<std::vector<WorkerId>> owners(plan.stages.size());  // by stage and micro-batch
-  for (auto& of : owners) of.resize(at(plan.schedule.micro_count));
-  for (size_t w = 0; w < plan.schedule.lists.size(); ++w) {
-    for (const Op& op : plan.schedule.lists[w]) {
-      if (op.kind != OpKind::Forward) continue;
-      owners[at(op.stage.value)][at(op.micro.value)] = {static_cast<int32_t>(w)};
-    }
-  }
+  std::vector<std::vector<WorkerId>> owners = runners_of(plan);
   for (size_t s = 0; s < owners.size(); ++s) deal(owners[s], runners[s]);
   std::vector<std::vector<Placed>> lists(plan.schedule.lists.size());
   for (const auto& list : plan.schedule.lists) {

@@ -48,6 +48,9 @@ Plan with_work(const Plan& plan, Work work);
 // unchanged if it has as many already.
 Plan with_evaluation(Plan plan, int32_t micros);
 
+// Which worker runs the forward of each micro-batch, by stage and micro-batch.
+std::vector<std::vector<WorkerId>> runners_of(const Plan& plan);
+
 // Deals out a stage's micro-batches that have no owner. owners[m] is the index of micro-batch m's
 // holder, below `holders`, or -1. Each -1 in turn becomes the holder with the fewest micro-batches,
 // on a tie the lower index. The other micro-batches keep their owners.

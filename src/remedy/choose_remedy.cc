@@ -52,7 +52,8 @@ class Decider {
     add({"the present plan", "", std::make_shared<const Plan>(present), {}, step.value(), {}});
   }
 
-  bool present_runs() const { return !candidates_.empty(); }
+  bool present_runs() const { return before_.has_value(); }
+  bool has_candidates() const { return !candidates_.empty(); }
 
   // A plan made earlier. False when it cannot run.
   bool add_made_ahead(std::shared_ptr<const Plan> plan) {
@@ -102,7 +103,7 @@ class Decider {
   // they stay.
   void add_moves() {
     const Candidate base = best_of_free();
-    const bool combined = !before_ || &*base.plan != &*candidates_.front().plan;
+    const bool combined = !present_runs() || base.plan != candidates_.front().plan;
     const std::string first = combined ? cat(base.name, ", and ") : std::string();
     auto layouts = find_layer_layouts(*base.plan, model_, now_);
     if (layouts.ok()) {
@@ -134,7 +135,7 @@ class Decider {
     std::stable_sort(
         choice.alternatives.begin() + (present_runs() ? 1 : 0), choice.alternatives.end(),
         [](const Alternative& a, const Alternative& b) { return a.total_ms < b.total_ms; });
-    const bool stays = before_ && chosen == &candidates_.front();
+    const bool stays = present_runs() && chosen == &candidates_.front();
     choice.reason = stays ? kept_reason_ : chosen->reason;
     if (chosen->moves.empty() && pays_after_ >= 0) {
       choice.pays_after = pays_after_;
@@ -309,6 +310,9 @@ Result<RemedyChoice> choose_remedy(const Plan& present, const Model& model, cons
   if (!known && (terms.routes || !decider.present_runs())) {
     const Status routed = decider.add_adapted(present, terms.routes);
     if (!routed.ok()) return routed.error();
+  }
+  if (!decider.has_candidates()) {
+    return Error{Code::Infeasible, Reach::Job, "no plan was found that runs on the live workers"};
   }
   if (terms.layers) {
     decider.add_way_home(present);

@@ -66,7 +66,7 @@ struct RemedyChoice {
 // orders and routes. Null: there is none.
 //
 // Requires: check(present) is ok; the model has the plan's layers
-// Errors:   as adapt(), if the present plan cannot run
+// Errors:   as adapt(); Infeasible/Job  neither the present plan nor one that was found can run
 Result<RemedyChoice> choose_remedy(const Plan& present, const Model& model, const Cluster& now,
                                    const RemedyTerms& terms,
                                    std::shared_ptr<const Plan> made_ahead = nullptr);

@@ -25,6 +25,15 @@ void end_trouble(Cluster& cluster, const Cluster& healthy, const PresentTrouble&
 
 }  // namespace
 
+bool same_situation(const Cluster& a, const Cluster& b) {
+  const auto same = [](const Worker& x, const Worker& y) {
+    return x.alive == y.alive && (!x.alive || x.speed == y.speed);
+  };
+  return std::equal(a.workers.begin(), a.workers.end(), b.workers.begin(), b.workers.end(), same) &&
+         a.place == b.place && a.between == b.between && a.exceptions == b.exceptions &&
+         a.ports == b.ports && a.half_duplex == b.half_duplex;
+}
+
 std::vector<ClusterPhase> forecast(const Cluster& now, const Cluster& healthy,
                                    const KnownTroubles& troubles, int64_t left, int64_t ahead) {
   const auto all = static_cast<double>(std::max<int64_t>(1, left - ahead));

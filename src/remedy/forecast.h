@@ -34,6 +34,9 @@ struct ClusterPhase {
 // At most so many phases are told apart, so that a decision has few prices to compare.
 inline constexpr size_t kMostPhases = 4;
 
+// True when the same workers live, with the same speeds and the same links.
+bool same_situation(const Cluster& a, const Cluster& b);
+
 // The phases of the next `left` steps. The first one is `now`. After the expected rest of a trouble
 // (expected_duration.h) its worker or link is as in `healthy`; with all of them over, all are well
 // until the end. A cluster without troubles stays as it is for the expected rest of a time without,

@@ -4,6 +4,7 @@
 #include <limits>
 #include <utility>
 
+#include "adapt/adapt.h"
 #include "adapt/layers.h"
 #include "plan/routed.h"
 #include "sim/price.h"
@@ -15,22 +16,14 @@ constexpr double kNever = std::numeric_limits<double>::infinity();
 
 double nanoseconds(Duration time) { return static_cast<double>(time.count()); }
 
+}  // namespace
+
 bool have_equal_counts(const std::vector<Stage>& a, const std::vector<Stage>& b) {
   return std::equal(
       a.begin(), a.end(), b.begin(), b.end(), [](const Stage& one, const Stage& other) {
         return one.layer_first == other.layer_first && one.holders.size() == other.holders.size();
       });
 }
-
-bool is_disturbed(const Plan& plan, const Cluster& now) {
-  if (!now.exceptions.empty()) return true;
-  for (size_t w = 0; w < plan.schedule.lists.size(); ++w) {
-    if (!now.workers[w].alive || now.workers[w].speed != 1) return true;
-  }
-  return false;
-}
-
-}  // namespace
 
 std::shared_ptr<const Plan> home_of(const std::shared_ptr<const Plan>& home,
                                     const std::vector<Stage>& stages) {

@@ -68,6 +68,10 @@ class OutlayPricer {
   std::map<std::pair<std::vector<Stage>, size_t>, std::optional<double>> even_steps_;
 };
 
+// True when both have the same stages with as many holders each, so that layers can move from one
+// to the other.
+bool have_equal_counts(const std::vector<Stage>& a, const std::vector<Stage>& b);
+
 // The plan for a healthy cluster with the holders of `stages`: `home` itself if it has these. Null
 // when its stages have other numbers of holders.
 std::shared_ptr<const Plan> home_of(const std::shared_ptr<const Plan>& home,

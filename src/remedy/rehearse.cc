@@ -23,24 +23,6 @@ constexpr int64_t kStepsOfAPlan = 4;
 
 bool hold_the_same(const Plan& a, const Plan& b) { return a.stages == b.stages; }
 
-// True when each stage has as many holders in both plans, so that layers can move from one to the
-// other.
-bool can_move(const Plan& a, const Plan& b) {
-  return std::equal(a.stages.begin(), a.stages.end(), b.stages.begin(), b.stages.end(),
-                    [](const Stage& one, const Stage& other) {
-                      return one.holders.size() == other.holders.size();
-                    });
-}
-
-bool is_well(const Cluster& healthy, const Cluster& now) {
-  const auto same = [](const Worker& a, const Worker& b) {
-    return a.alive == b.alive && a.speed == b.speed;
-  };
-  return healthy.exceptions == now.exceptions &&
-         std::equal(healthy.workers.begin(), healthy.workers.end(), now.workers.begin(),
-                    now.workers.end(), same);
-}
-
 // A rehearsal under way.
 class Stager {
  public:
@@ -97,7 +79,8 @@ class Stager {
 
   // True when a run goes back to its first plan: all are well, and no layer is elsewhere.
   bool goes_home(const Plan& plan, size_t episode) const {
-    return is_well(it_.healthy, it_.episodes[episode].cluster) && hold_the_same(plan, *home_);
+    return same_situation(it_.healthy, it_.episodes[episode].cluster) &&
+           hold_the_same(plan, *home_);
   }
 
   // The time of a step in an episode.
@@ -324,7 +307,8 @@ class Hindsight {
     const Episode& now = it_.episodes[e];
     const auto before = stager_.step(way.plan, e);
     const auto after = stager_.step(choice.plan, e);
-    if (!before.ok() || !after.ok() || !can_move(*way.plan, *choice.plan)) return std::nullopt;
+    if (!before.ok() || !after.ok() || !have_equal_counts(way.plan->stages, choice.plan->stages))
+      return std::nullopt;
     if (stager_.goes_home(*choice.plan, e) && choice.plan != stager_.home()) return std::nullopt;
     Way longer{choice.plan, way.so_far};
     int64_t reaction = stager_.reaction(e);

@@ -42,15 +42,6 @@ bool fits(const Plan& plan, const Plan& present) {
 
 }  // namespace
 
-bool same_situation(const Cluster& a, const Cluster& b) {
-  const auto same = [](const Worker& x, const Worker& y) {
-    return x.alive == y.alive && (!x.alive || x.speed == y.speed);
-  };
-  return std::equal(a.workers.begin(), a.workers.end(), b.workers.begin(), b.workers.end(), same) &&
-         a.place == b.place && a.between == b.between && a.exceptions == b.exceptions &&
-         a.ports == b.ports && a.half_duplex == b.half_duplex;
-}
-
 bool PlanCache::answers(const Kept& kept, const PlanRequest& request) {
   return kept.routing == request.terms.routes && same_situation(kept.cluster, request.cluster) &&
          fits(*kept.plan, *request.plan);

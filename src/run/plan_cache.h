@@ -6,11 +6,9 @@
 #include <memory>
 
 #include "control/decide.h"
+#include "remedy/forecast.h"
 
 namespace tenuto {
-
-// True when the same workers live, with the same speeds and the same links.
-bool same_situation(const Cluster& a, const Cluster& b);
 
 // A situation is a cluster (which workers live, their speeds, the links), a model, and what a plan
 // must not change: which worker holds which layers, how many micro-batches, the memory limits. It

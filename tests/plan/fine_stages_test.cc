@@ -127,6 +127,78 @@ TEST(FineStages, AreTheSameWorkInTheSameOrder) {
   EXPECT_GT(plans, 40);
 }
 
+bool hold_one_each(const Plan& plan) {
+  for (size_t w = 0; w < plan.schedule.lists.size(); ++w) {
+    if (stages_of(plan.stages, {static_cast<int32_t>(w)}).size() > 1) return false;
+  }
+  return true;
+}
+
+TEST(FineStages, BecomeTheStagesThatTheyComeFromAgain) {
+  int32_t plans = 0;
+  for (const OrderCard& card : order_cards()) {
+    for (const Dispatch dispatch : {Dispatch::Listed, Dispatch::Ready}) {
+      for (const bool staggered : {false, true}) {
+        const Plan plan = plan_of(card, dispatch, false, staggered).value();
+        SCOPED_TRACE(cat(card.name, dispatch == Dispatch::Ready ? " ready" : " listed"));
+        const auto coarse = with_coarse_stages(with_fine_stages(plan).value());
+        ASSERT_EQ(coarse.has_value(), hold_one_each(plan));
+        if (!coarse) continue;
+        ++plans;
+        EXPECT_EQ(coarse->stages, plan.stages);
+        EXPECT_EQ(coarse->schedule, plan.schedule);
+        EXPECT_EQ(coarse->evaluation, plan.evaluation);
+        expect_right(*coarse, 3);
+      }
+    }
+  }
+  EXPECT_GT(plans, 8);
+}
+
+// Limits count other units, and allow the same.
+TEST(FineStages, KeepTheirMemoryWhenTheyAreUnited) {
+  Shape shape;
+  shape.stages = shape.micros = 4;
+  shape.layers = 10;
+  shape.memory = 4;
+  shape.late_share = 0.5;
+  shape.order = "zb-h1";
+  shape.split_backward = true;
+  const Plan plan = make_plan(shape).value();
+  const auto coarse = with_coarse_stages(with_fine_stages(plan).value());
+  ASSERT_TRUE(coarse);
+  for (size_t w = 0; w < plan.limits.size(); ++w) {
+    for (int64_t before = 0; before <= 6; ++before) {
+      for (int64_t behind = 0; behind <= 9; ++behind) {
+        EXPECT_EQ(coarse->limits[w].memory.fits(before, behind),
+                  plan.limits[w].memory.fits(before, behind))
+            << w << " " << before << " " << behind;
+      }
+    }
+  }
+}
+
+// A layer that has moved in one pipeline alone leaves its old worker there with two stages.
+TEST(FineStages, AreUnitedOnlyIfEachWorkerThenHoldsOne) {
+  const Plan fine =
+      with_fine_stages(plan_of(*find_card("1f1b"), Dispatch::Listed, false, false).value()).value();
+  ASSERT_EQ(fine.stages.size(), 5U);
+  const std::vector<WorkerId> first = fine.stages.front().holders,
+                              last = fine.stages.back().holders;
+  std::vector<std::vector<WorkerId>> holders;
+  for (const Stage& stage : fine.stages) holders.push_back(stage.holders);
+  const size_t moved =
+      static_cast<size_t>(std::find(holders.begin(), holders.end(), last) - holders.begin());
+  holders[moved][0] = first[0];
+  EXPECT_FALSE(with_coarse_stages(with_holders(fine, holders)));
+  holders[moved][1] = first[1];
+  const auto coarse = with_coarse_stages(with_holders(fine, holders));
+  ASSERT_TRUE(coarse);
+  EXPECT_EQ(coarse->stages.size(), 2U);
+  EXPECT_EQ(coarse->stages[0].layer_end, static_cast<int32_t>(moved) + 1);
+  expect_right(*coarse, 4);
+}
+
 TEST(FineStages, TakeAsLongAsTheStagesThatTheyComeFrom) {
   for (const OrderCard& card : order_cards()) {
     const auto coarse = plan_of(card, Dispatch::Listed, false, false);

@@ -221,6 +221,26 @@ TEST(Routed, HeldOutMicrosCrossOnlyAroundTheDead) {
   EXPECT_EQ(crossings, 3);  // micro-batches 0, 2 and 4 of the five begin in pipeline 0
 }
 
+TEST(Routed, TwoWorkersChangePlaces) {
+  const Plan plan = plan_of(3, 2, 4);
+  for (int32_t a = 0; a < 6; ++a) {
+    for (int32_t b = 0; b < a; ++b) {
+      const Plan swapped = with_swapped(plan, {a}, {b});
+      expect_right(swapped, std::vector<bool>(6, true), 1);
+      EXPECT_EQ(stages_of(swapped.stages, {a}), stages_of(plan.stages, {b}));
+      EXPECT_EQ(stages_of(swapped.stages, {b}), stages_of(plan.stages, {a}));
+      std::vector<std::vector<WorkerId>> runners = runners_of(plan);
+      for (auto& of : runners) {
+        for (WorkerId& runner : of) {
+          if (runner.value == a || runner.value == b) runner = {a + b - runner.value};
+        }
+      }
+      EXPECT_EQ(runners_of(swapped), runners);
+      EXPECT_EQ(with_swapped(swapped, {a}, {b}).schedule, plan.schedule);
+    }
+  }
+}
+
 TEST(Routed, AStageWithoutHoldersIsRefused) {
   const auto routed = without_workers(plan_of(2, 2, 2), {true, false, true, false});
   ASSERT_FALSE(routed.ok());
