@@ -1,6 +1,7 @@
 #include "control/planning.h"
 
 #include <algorithm>
+#include <iterator>
 #include <utility>
 
 #include "base/text.h"
@@ -28,13 +29,28 @@ Duration middle(std::vector<Duration> times) {
   return *place;
 }
 
-bool all_are_slow(const Stage& stage, const MonitorState& monitor) {
+// How many holders of the stage are slow.
+int64_t count_slow(const Stage& stage, const MonitorState& monitor) {
   const auto speed = [](const Cluster& cluster, WorkerId worker) {
     return cluster.workers[static_cast<size_t>(worker.value)].speed;
   };
-  return std::all_of(stage.holders.begin(), stage.holders.end(), [&](WorkerId holder) {
+  return std::count_if(stage.holders.begin(), stage.holders.end(), [&](WorkerId holder) {
     return speed(monitor.cluster, holder) < speed(monitor.healthy, holder);
   });
+}
+
+// The time of an op of the stage at speed 1. The speed of a worker is relative to the least time of
+// the stage. So if all holders are slow, it is that least time: the latest times, divided by the
+// speed, would count slowness twice. If no holder is slow and the latest times are much longer,
+// then they are those of a slow worker from which the layer has moved.
+Duration time_of(const StageTimes& times, const Stage& stage, const MonitorState& monitor) {
+  constexpr double kMuchLonger = 1.25;  // a worker with such times would be slow
+  const Duration latest = middle(times.latest);
+  if (times.least.count() == 0) return latest;
+  const int64_t slow = count_slow(stage, monitor);
+  const bool moved = slow == 0 && static_cast<double>(latest.count()) >
+                                      kMuchLonger * static_cast<double>(times.least.count());
+  return moved || slow == std::ssize(stage.holders) ? times.least : latest;
 }
 
 // The model with measured op times in the place of the profiled ones.
@@ -53,12 +69,7 @@ Model measured_model(const Model& profiled, const Plan& plan, const MonitorState
         model.layers[static_cast<size_t>(layer)].*part = {};
         if (whole) model.layers[static_cast<size_t>(layer)].backward_weight = {};
       }
-      // The speed of a worker is relative to the least time of the stage. If all holders are slow,
-      // use that least time: the latest times, divided by the speed, would count slowness twice.
-      const StageTimes& times = seen->second;
-      const Duration time = times.least.count() > 0 && all_are_slow(stage, monitor)
-                                ? times.least
-                                : middle(times.latest);
+      const Duration time = time_of(seen->second, stage, monitor);
       model.layers[static_cast<size_t>(stage.layer_first)].*part =
           std::max(time - constant, Duration{});
       return true;
