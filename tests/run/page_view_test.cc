@@ -54,8 +54,12 @@ TEST(PageView, ShowsWhatCanBeChanged) {
   job.resilience.layers = "observe";
   KnownTimes times;
   const page::Snapshot snapshot = snapshot_of(play.state, job, times);
-  EXPECT_EQ(snapshot.slow_workers, "");
+  EXPECT_EQ(snapshot.treatment, "act");
+  EXPECT_EQ(snapshot.slow_workers, "observe");
   EXPECT_EQ(snapshot.layers, "adapt");
+  // Layers that have no stages of their own cannot move.
+  job.resilience.layers = "off";
+  EXPECT_EQ(snapshot_of(play.state, job, times).layers, "");
 }
 
 TEST(PageView, KeepsTheTimesOfAStepThatIsCommitted) {
