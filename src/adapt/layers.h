@@ -32,9 +32,9 @@ struct LayerLayout {
 Result<std::vector<LayerLayout>> find_layer_layouts(const Plan& plan, const Model& model,
                                                     const Cluster& now);
 
-// The layouts in which two workers have changed places, so that the traffic between other stages
-// crosses a slow link, or a slow worker has fewer layers. One of the two is slow or at the end of a
-// link with a delay of its own. At most `most` of them are priced. Deterministic.
+// The layouts in which two workers have changed places. One of the two is slow, and may get a stage
+// with fewer layers; or it is at the end of a slow link, which neighbouring stages may then not use
+// any more. At most `most` of them are priced. Deterministic.
 //
 // Requires, returns, errors: as find_layer_layouts()
 Result<std::vector<LayerLayout>> find_swaps(const Plan& plan, const Model& model,

@@ -83,8 +83,8 @@ struct HeardAgain {
 struct CheckpointAsked {
   int64_t version = 0;
 };
-// From now on all that is done about slow links and slow workers is done, or only told, or not
-// looked for.
+// From now on the run acts on slow links and slow workers (Adapt), only tells what it would do
+// (Observe), or does not look for them (Off).
 struct ModeTaken {
   SlowLinks mode = SlowLinks::Adapt;
 };

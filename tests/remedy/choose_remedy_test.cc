@@ -184,8 +184,8 @@ TEST(ChooseRemedy, PlansForADeadWorker) {
   EXPECT_FALSE(offers(other.value(), "the present plan"));
 }
 
-// Random mixtures of troubles: the choice is consistent, is the same when it is made again, and is
-// stable: on the same cluster nothing better is found for the plan that it has taken.
+// Random mixtures of troubles: all that a choice says agrees with the prices of its plan, and the
+// same question gets the same answer.
 TEST(ChooseRemedy, IsConsistentForRandomTroubles) {
   for (uint64_t seed = 0; seed < 40; ++seed) {
     SCOPED_TRACE(seed);
