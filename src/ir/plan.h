@@ -41,7 +41,8 @@ TimeShare time_share_of(const std::vector<Stage>& stages, int32_t workers, Stage
 
 // How a worker's compute lane takes its list. Listed: in list order. Ready: the first op whose
 // inputs are present, backward before forward before weight gradient, each kind in list order,
-// under the limits.
+// under the limits; but neighbouring stages of one micro-batch run without a gap (continues() in
+// ir/dispatch.h).
 enum class Dispatch : uint8_t { Listed, Ready };
 
 // What a worker may hold, in bytes or in parts of a micro-batch. A forward reserves all the memory
