@@ -84,14 +84,18 @@ void print_json(const SimulateOptions& options, const SimulationCase& it, const 
                                  {"faults", stretch.faults}});
   }
   if (it.rehearsed) {
-    tree["with_remedies"] = {{"total_ms", it.rehearsed->total_ms}};
-    for (const RehearsedSteps& part : it.rehearsed->parts) {
-      tree["with_remedies"]["parts"].push_back({{"first_step", part.first},
-                                                {"end_step", part.end},
-                                                {"step_ms", to_milliseconds(part.step)},
-                                                {"change_ms", to_milliseconds(part.change)},
-                                                {"remedy", part.remedy},
-                                                {"reason", part.reason}});
+    tree["with_remedies"] = {{"total_ms", it.rehearsed->run.total_ms},
+                             {"lower_bound_ms", it.rehearsed->bound_ms}};
+    for (size_t i = 0; i < it.rehearsed->run.parts.size(); ++i) {
+      const RehearsedSteps& part = it.rehearsed->run.parts[i];
+      tree["with_remedies"]["parts"].push_back(
+          {{"first_step", part.first},
+           {"end_step", part.end},
+           {"step_ms", to_milliseconds(part.step)},
+           {"lower_bound_ms", to_milliseconds(it.rehearsed->bounds[i])},
+           {"change_ms", to_milliseconds(part.change)},
+           {"remedy", part.remedy},
+           {"reason", part.reason}});
     }
   }
   if (!timeline.peak_bytes.empty()) {
@@ -127,15 +131,20 @@ void print_path(const Timeline& timeline, std::ostream& out) {
                                 : std::string("\n"));
 }
 
-void print_remedies(const Rehearsed& rehearsed, std::ostream& out) {
-  for (size_t i = 0; i < rehearsed.parts.size(); ++i) {
-    const RehearsedSteps& part = rehearsed.parts[i];
+void print_remedies(const RehearsedJob& rehearsed, std::ostream& out) {
+  const Rehearsed& run = rehearsed.run;
+  for (size_t i = 0; i < run.parts.size(); ++i) {
+    const RehearsedSteps& part = run.parts[i];
     out << cat(i == 0 ? "remedies    " : "            ", part.first, " to ", part.end - 1, ": ",
                to_milliseconds(part.step), " ms each, ", part.remedy);
     if (part.change > Duration{}) out << cat(", which costs ", to_milliseconds(part.change), " ms");
     out << "\n";
   }
-  out << cat("            in all ", fixed(rehearsed.total_ms, 1), " ms\n");
+  out << cat("            in all ", fixed(run.total_ms, 1), " ms",
+             rehearsed.bound_ms > 0 ? cat(" (", fixed(run.total_ms / rehearsed.bound_ms, 3),
+                                          "x of the lower bounds of these steps)")
+                                    : std::string(),
+             "\n");
 }
 
 void print_text(const SimulateOptions& options, const SimulationCase& it, const Timeline& timeline,

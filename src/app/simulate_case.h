@@ -29,6 +29,15 @@ struct AllowedRemedies {
   bool order = false, routes = false, layers = false;
 };
 
+// A rehearsal of a job's run, with a lower bound on it.
+struct RehearsedJob {
+  Rehearsed run;
+  std::vector<Duration> bounds;  // on a step of each part of `run`: over all orders and over all
+                                 // routes among the live holders of the part's stages; where layers
+                                 // have moved, over all orders alone
+  double bound_ms = 0;           // on all steps: each bound as often as its part has steps
+};
+
 // What is to be priced.
 struct SimulationCase {
   Plan plan;
@@ -43,7 +52,7 @@ struct SimulationCase {
   Seats seats{1};
   std::vector<Stretch> stretches{};           // of the iterations, when there are faults
   std::optional<AllowedRemedies> remedies{};  // of a job
-  std::optional<Rehearsed> rehearsed{};       // the iterations with what the run would do
+  std::optional<RehearsedJob> rehearsed{};    // the iterations with what the run would do
   std::optional<LayoutSettings> kept{};  // with the layers of a file: what devices keep of them
   std::vector<WorkerMemory> memory{};    // of workers whose memory and layers are known
 };

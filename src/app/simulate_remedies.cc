@@ -4,7 +4,10 @@
 #include <utility>
 #include <vector>
 
+#include "adapt/adapt.h"
+#include "plan/fine_stages.h"
 #include "remedy/forecast.h"
+#include "sim/bound.h"
 
 namespace tenuto {
 namespace {
@@ -30,10 +33,39 @@ void leave_out_killed(Cluster& cluster, const std::vector<Fault>& faults, int64_
   }
 }
 
+// A lower bound on a step of a plan, over all orders and routes. The step ends as the plan's does:
+// under a staggered update steps overlap.
+Result<Duration> bound_of(const Plan& plan, const Model& model, const Cluster& cluster) {
+  const std::optional<Plan> coarse = with_coarse_stages(plan);
+  const Plan& divided = coarse ? *coarse : plan;
+  PriceOptions options;
+  options.update = false;
+  options.staggered = plan.update.staggered;
+  const auto routed = bound_of_routings(divided, model, cluster, options);
+  if (!routed.ok()) return routed.error();
+  if (routed.value()) return *routed.value();
+  return lower_bound(plan, plan.schedule, model, cluster, options);
+}
+
+Result<RehearsedJob> with_bounds(Rehearsed run, const Rehearsal& rehearsal) {
+  RehearsedJob job;
+  size_t episode = 0;
+  int64_t end = rehearsal.episodes.front().steps;  // of the episode
+  for (const RehearsedSteps& part : run.parts) {
+    while (part.first >= end) end += rehearsal.episodes[++episode].steps;
+    const auto bound = bound_of(part.plan, rehearsal.model, rehearsal.episodes[episode].cluster);
+    if (!bound.ok()) return bound.error();
+    job.bounds.push_back(bound.value());
+    job.bound_ms += static_cast<double>(part.end - part.first) * to_milliseconds(bound.value());
+  }
+  job.run = std::move(run);
+  return job;
+}
+
 }  // namespace
 
-Result<std::optional<Rehearsed>> rehearse_job(const SimulationCase& it, int64_t iterations) {
-  if (!it.remedies || !it.remedies->order) return std::optional<Rehearsed>();
+Result<std::optional<RehearsedJob>> rehearse_job(const SimulationCase& it, int64_t iterations) {
+  if (!it.remedies || !it.remedies->order) return std::optional<RehearsedJob>();
   std::vector<int64_t> moments = {0, iterations};
   for (const int64_t step : change_steps(it.faults)) moments.push_back(step);
   for (const Fault& fault : it.faults) {
@@ -56,10 +88,12 @@ Result<std::optional<Rehearsed>> rehearse_job(const SimulationCase& it, int64_t 
     rehearsal.episodes.push_back(
         {std::move(cluster), std::min(moments[i + 1], iterations) - moments[i]});
   }
-  if (!changes) return std::optional<Rehearsed>();
+  if (!changes) return std::optional<RehearsedJob>();
   auto rehearsed = rehearse(rehearsal);
   if (!rehearsed.ok()) return rehearsed.error();
-  return std::optional<Rehearsed>(std::move(rehearsed).value());
+  auto job = with_bounds(std::move(rehearsed).value(), rehearsal);
+  if (!job.ok()) return job.error();
+  return std::optional<RehearsedJob>(std::move(job).value());
 }
 
 }  // namespace tenuto

@@ -49,6 +49,12 @@ class BadDay(Survival):
         total = sum((part["end_step"] - part["first_step"]) * part["step_ms"] + part["change_ms"]
                     for part in parts)
         self.assertAlmostEqual(total, said["with_remedies"]["total_ms"], delta=1e-3)
+        bound = sum((part["end_step"] - part["first_step"]) * part["lower_bound_ms"]
+                    for part in parts)
+        self.assertAlmostEqual(bound, said["with_remedies"]["lower_bound_ms"], delta=1e-3)
+        for part in parts:
+            self.assertLessEqual(part["lower_bound_ms"], part["step_ms"], part)
+        self.assertLess(total, 1.15 * bound)
         remedies = " ".join(part["remedy"] for part in parts)
         self.assertIn("other routes of micro-batches", remedies)
         # A run that only observes keeps its plan, and nothing is said of remedies.
