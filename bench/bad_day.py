@@ -3,10 +3,10 @@
     bench/bad_day.py TENUTO [--runs 3] [--json]
 
 TENUTO is the program, with tenuto-worker-paced beside it. The job of the example trains with paced
-workers, whose ops take the lengths that its [device] gives; everything else (processes, messages,
-detection, decisions, a death, a new worker) is real. All of the run's iterations are added up: from
-one commit to the next, so the step that loses a worker counts with the time until the others have
-run its rest.
+workers on the real clock. Their ops take the lengths that its [device] gives; all else (processes,
+messages, detection, decisions, a death, a new worker) is real. The periods of all steps are added
+up, each from the last weight gradient of the step before to that of the step, so the time until the
+others have run the rest of a dead worker's step counts. It needs a machine that does nothing else.
 
 The promise and the lower bound are those of `tenuto simulate`: the plans that a run would have, and
 for the steps under each of them a bound on every order and all routes of micro-batches among the
@@ -36,7 +36,8 @@ def tenuto(program, *words):
 
 def train(program, folder, steps):
     """The milliseconds of all iterations of a run, and what it did about its troubles."""
-    tenuto(program, "train", EXAMPLE, "--device.kind=paced", f"--job.directory={folder}")
+    tenuto(program, "train", EXAMPLE, "--device.kind=paced", "--device.clock=real",
+           f"--job.directory={folder}")
     run = folder / "bad-day"
     metrics = lines_of(run / "metrics.jsonl")
     if [line["step"] for line in metrics] != list(range(steps)):
