@@ -287,15 +287,9 @@ int launch_workers(const LaunchOptions& options, const std::string& python, cons
   return ended.value();
 }
 
-}  // namespace
-
-int launch_script(const LaunchOptions& options) {
+// Trains or evaluates what the script says next. `follows`: an earlier call of it has been done.
+int launch_call(const LaunchOptions& options, const std::string& python, bool follows) {
   const std::string& script = options.script.front();
-  if (access(script.c_str(), R_OK) != 0) {
-    return fail(cat("cannot read the script ", script, ": ", std::strerror(errno)), kUsage);
-  }
-  show_package();
-  const std::string python = python_of(options);
   const Result<Description> said = ask_script(options, python);
   if (!said.ok()) return fail(said.error().message, 1);
   const Description& description = said.value();
@@ -311,7 +305,10 @@ int launch_script(const LaunchOptions& options) {
                 kUsage);
   }
   const std::string run = cat(job.value().job.directory, "/", job.value().job.name);
-  const Result<Beginning> beginning = beginning_of(options, description.resume, run);
+  // What an earlier evaluation has found is in its script's hands, so its files are replaced.
+  const Result<Beginning> beginning = job.value().job.evaluate.empty()
+                                          ? beginning_of(options, description.resume, run)
+                                          : Result<Beginning>(Beginning::Overwrite);
   if (!beginning.ok()) return fail(beginning.error().message, kUsage);
   TrainOptions train_options;
   train_options.job_file = description.job_file;
@@ -320,6 +317,7 @@ int launch_script(const LaunchOptions& options) {
   train_options.beginning = beginning.value();
   train_options.from_step = options.from_step;
   train_options.json = options.json;
+  train_options.follows = follows;
   train_options.script = {python};
   train_options.script.insert(train_options.script.end(), options.script.begin(),
                               options.script.end());
@@ -327,6 +325,36 @@ int launch_script(const LaunchOptions& options) {
   const int exit_code = train(train_options);
   if (exit_code != 0) print_traceback(run, before);
   return exit_code;
+}
+
+}  // namespace
+
+int launch_script(const LaunchOptions& options) {
+  const std::string& script = options.script.front();
+  if (access(script.c_str(), R_OK) != 0) {
+    return fail(cat("cannot read the script ", script, ": ", std::strerror(errno)), kUsage);
+  }
+  show_package();
+  const std::string python = python_of(options);
+  unsetenv("TENUTO_DONE");
+  unsetenv("TENUTO_NEXT");
+  // Others start the run of these, so they cannot start the next one here.
+  const bool is_part = !options.describe.empty() || !options.coordinator.empty();
+  if (is_part) return launch_call(options, python, false);
+  // A script whose call is done, and that calls evaluate() next, writes what its calls have
+  // returned into this file and ends. Then it is started anew, and these calls return at once.
+  const PassingFile next;
+  if (next.path().empty()) return launch_call(options, python, false);
+  setenv("TENUTO_NEXT", next.path().c_str(), 1);
+  for (bool follows = false;; follows = true) {
+    const int exit_code = launch_call(options, python, follows);
+    const Result<std::string> done = read_file(next.path());
+    if (exit_code != 0 || !done.ok() || done.value().empty()) return exit_code;
+    if (const Status cleared = write_file(next.path(), ""); !cleared.ok()) {
+      return fail(cleared.error().message, 1);
+    }
+    setenv("TENUTO_DONE", done.value().c_str(), 1);
+  }
 }
 
 }  // namespace tenuto

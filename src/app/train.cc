@@ -239,22 +239,34 @@ struct Start {
   int64_t mass = 0;  // server shards: of the checkpoint
 };
 
+Result<Start> start_from(const Job& job, const Plan& plan, const Manifest& manifest,
+                         const std::string& path) {
+  Status same = check_resumable(job, manifest, path);
+  if (same.ok()) same = check_same_layers(plan, manifest, path);
+  if (!same.ok()) return same.error();
+  Start start{manifest.step, manifest.step, {}};
+  if (manifest.servers) start.mass = manifest.servers->mass;
+  for (const SavedShard& shard : manifest.files) {
+    start.shards.push_back(cat(path, "/", shard.file));
+  }
+  return start;
+}
+
+Result<Start> start_of_evaluation(const Job& job, const Plan& plan, const std::string& run) {
+  const Result<Evaluated> found = find_evaluated(job, run);
+  if (!found.ok()) return found.error();
+  return start_from(job, plan, found.value().manifest, found.value().path);
+}
+
 Result<Start> find_start(const TrainOptions& options, const Job& job, const Plan& plan,
                          const std::string& run) {
+  if (!job.evaluate.empty()) return start_of_evaluation(job, plan, run);
   if (options.beginning != Beginning::Resume) return Start{};
   if (options.goes_on && list_checkpoints(run).empty()) return Start{};
   const Result<Manifest> manifest = find_checkpoint(run, options.from_step, "--from-step");
   if (!manifest.ok()) return manifest.error();
   const std::string path = checkpoint_path(run, manifest.value().step);
-  Status same = check_resumable(job, manifest.value(), path);
-  if (same.ok()) same = check_same_layers(plan, manifest.value(), path);
-  if (!same.ok()) return same.error();
-  Start start{manifest.value().step, manifest.value().step, {}};
-  if (manifest.value().servers) start.mass = manifest.value().servers->mass;
-  for (const SavedShard& shard : manifest.value().files) {
-    start.shards.push_back(cat(path, "/", shard.file));
-  }
-  return start;
+  return start_from(job, plan, manifest.value(), path);
 }
 
 Rules make_rules(const TrainOptions& options, const Job& job, const Plan& plan, const Start& start,
@@ -263,12 +275,13 @@ Rules make_rules(const TrainOptions& options, const Job& job, const Plan& plan, 
   rules.run = random_token();
   rules.epoch = run.next_epoch();
   rules.first_step = start.first_step;
-  rules.steps = job.steps;
+  rules.evaluates = !job.evaluate.empty();
+  rules.steps = rules.evaluates ? start.first_step : job.steps;
   rules.checkpoint_every = job.checkpoint_every;
   rules.saves_later = job.checkpoint_asynchronous;
   rules.trace_after = job.trace_after;
   rules.saved = start.saved;
-  rules.micro_count = plan.schedule.micro_count;
+  rules.micro_count = rules.evaluates ? 0 : plan.schedule.micro_count;
   rules.evaluation_count = job.validate_micros;
   rules.pipelines = job.parallel.pipelines;
   rules.places = job.seats().listed();
@@ -402,6 +415,7 @@ void say_ending(const TrainOptions& options, const Job& job, const RunDirectory&
   } else if (!ending.sentence.empty()) {
     std::fprintf(stderr, "tenuto: %s\n", ending.sentence.c_str());
   }
+  if (options.json && options.follows) return;
   if (options.json) return print_json(run, ending, figures, checkpoint);
   print_figures(figures, job);
   if (ending.exit_code == 0 && checkpoint) {
@@ -501,7 +515,7 @@ std::optional<int> train_in_turn(const TrainOptions& asked) {
   if (!run.ok()) return fail(run.error(), 2);
   const Result<Start> start = find_start(options, job, plan.value(), run.value().path());
   if (!start.ok()) return fail(start.error(), 2);
-  if (!orphan && start.value().first_step >= job.steps) {
+  if (!orphan && job.evaluate.empty() && start.value().first_step >= job.steps) {
     return say_all_done(options, job, run.value(), start.value());
   }
   claim_signals();

@@ -22,7 +22,8 @@ struct TrainOptions {
   int64_t from_step = -1;  // Resume: the checkpoint to begin from; -1 = the newest
   bool goes_on = false;    // the run has not ended and goes on from where it is; set by train()
   bool json = false;
-  std::string token_file;     // holds the token, or is written with a new one; empty = none
+  bool follows = false;    // with `json`: an earlier run of the same script has printed its object
+  std::string token_file;  // holds the token, or is written with a new one; empty = none
   bool start_workers = true;  // false: someone else starts them (`tenuto coordinator`)
   // While another coordinator leads the run, wait until it is gone, and then go on in its place.
   bool stands_by = false;

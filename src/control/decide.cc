@@ -265,6 +265,7 @@ void Turn::retract_abandonment() {
 }
 
 void Turn::abandon(LastResort why) {
+  if (s().rules.evaluates) return end(why.exit_saved, why.cause);  // there is nothing to save
   retract_abandonment();
   DecisionPart part = tenuto::abandon(s(), std::move(why), now_);
   abandoned_ = part.reason;
@@ -285,7 +286,7 @@ void Turn::end_salvage(const std::string& trouble) {
 
 void Turn::commit(int64_t version) {
   out_.steps.push_back(record_of(s(), open_step(s())));
-  take(measure_step(s(), open_step(s())));
+  if (!s().rules.evaluates) take(measure_step(s(), open_step(s())));
   make(StepCommitted{version});
 }
 
@@ -370,7 +371,8 @@ void Turn::gather() {
   if (s().situation != Situation::Gathering) return;
   if (missing.empty()) {
     make(RunBegun{});
-    out_.say(cat("all ", ready, " workers are connected: step ", open_step(s()), " begins"));
+    out_.say(cat("all ", ready, " workers are connected: ", name_of_work(s(), open_step(s())),
+                 " begins"));
   } else if (now_ - s().progress_at >= s().rules.start_limit) {
     end(75, cat("for ", seconds(s().rules.start_limit),
                 " s no further worker became ready; not ready: ", missing,
@@ -391,7 +393,7 @@ void Turn::run() {
   declare_the_missing_dead();
   if (s().situation != Situation::Running) return;
   take(note_resumption(s(), now_));
-  take(advance_plan(s()));
+  if (!s().rules.evaluates) take(advance_plan(s()));
   let_join();
   const bool news = !out_.verdicts.empty() || !out_.reason.empty();
   if (news && s().rules.trace_after > 0) take(trace_next(s(), s().rules.trace_after));
@@ -401,7 +403,7 @@ void Turn::run() {
 // Gives places to joiners that are ready, and work to those that have the whole state. If layers
 // are moving, makes their receivers the holders once they have the whole state.
 void Turn::let_join() {
-  if (s().committed >= s().stop_at) return;
+  if (s().committed >= s().stop_at || s().rules.evaluates) return;
   take(watch_joiners(s(), now_));
   if (!is_plan_adopted(s()) || s().recovery.waiting) return;
   if (s().transfer) return take(finish_layers(s()));

@@ -41,6 +41,8 @@ struct StepRecord {
   Duration to_host{}, to_device{};
   int64_t staged_messages = 0, direct_messages = 0;
   std::vector<std::string> events;  // per worker, of a traced step
+  bool only_evaluated = false;      // the step is one of an earlier run, and has no losses here
+  bool has_loss() const { return complete && !only_evaluated; }  // `loss` is known
 };
 
 // A connection between two workers broke and has been made again.

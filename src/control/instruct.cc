@@ -26,7 +26,9 @@ int64_t next_save(const State& state) {
   if (state.situation == Situation::Salvaging) {
     return state.salvage.target == state.saved ? -1 : state.salvage.target;
   }
-  if (state.committed >= state.stop_at) return state.saved < state.stop_at ? state.stop_at : -1;
+  // A version that is evaluated is saved before its commit: the run begins with its checkpoint.
+  if (state.saved >= state.stop_at) return -1;
+  if (state.committed >= state.stop_at) return state.stop_at;
   int64_t next = state.stop_at;
   const auto consider = [&](int64_t version) {
     if (version > state.committed) next = std::min(next, version);

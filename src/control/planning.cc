@@ -91,7 +91,7 @@ Planning begin_planning(const Rules& rules) {
   Planning planning;
   planning.present = planning.previous = rules.plan;
   planning.present_name = planning.previous_name = cat(rules.epoch);
-  planning.from = rules.first_step;
+  planning.from = rules.first_committed();
   planning.troubles = TroubleLog(rules.first_step);
   planning.mode = rules.mode;
   planning.slow_links = rules.slow_links;

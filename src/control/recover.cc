@@ -20,6 +20,10 @@ std::string names_of(const std::vector<WorkerId>& workers) {
 
 }  // namespace
 
+std::string name_of_work(const State& state, int64_t step) {
+  return state.rules.evaluates ? std::string("the held-out pass") : cat("step ", step);
+}
+
 DecisionPart begin_recovery(const State& state, WorkerId dead, const std::string& cause, Plan plan,
                             Duration now) {
   DecisionPart out;
@@ -33,7 +37,6 @@ DecisionPart begin_recovery(const State& state, WorkerId dead, const std::string
 DecisionPart begin_again(const State& state, bool redone) {
   DecisionPart out;
   const LossRecovery& recovery = state.recovery;
-  const int64_t step = open_step(state);
   out.edits.add(EpochBegun{redone});
   const std::string agreed = cat("all live workers are at version ", state.committed);
   if (state.committed >= state.stop_at) {
@@ -41,9 +44,9 @@ DecisionPart begin_again(const State& state, bool redone) {
     return out;
   }
   const char* how = recovery.rest ? " continues" : redone ? " is done again" : " begins";
-  out.say("recovery",
-          cat(agreed, ": step ", step, how, " without ", names_of(recovery.dead), ", under plan ",
-              state.planning.serial + 1, " (", recovery.plan->order, ")"));
+  out.say("recovery", cat(agreed, ": ", name_of_work(state, open_step(state)), how, " without ",
+                          names_of(recovery.dead), ", under plan ", state.planning.serial + 1, " (",
+                          recovery.plan->order, ")"));
   return out;
 }
 
@@ -58,10 +61,10 @@ DecisionPart note_resumption(const State& state, Duration now) {
       });
   if (!begun) return out;
   out.edits.add(StepsResumed{});
-  out.say("recovery",
-          cat("step ", state.target, " has begun ", recovery.redone ? "again " : "", "without ",
-              names_of(recovery.dead), ", ", fixed(to_milliseconds(now - recovery.since), 1),
-              " ms after the coordinator heard of the loss"));
+  out.say("recovery", cat(name_of_work(state, state.target), " has begun ",
+                          recovery.redone ? "again " : "", "without ", names_of(recovery.dead),
+                          ", ", fixed(to_milliseconds(now - recovery.since), 1),
+                          " ms after the coordinator heard of the loss"));
   return out;
 }
 

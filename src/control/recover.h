@@ -16,6 +16,10 @@
 
 namespace tenuto {
 
+// What the workers do in a step, for people: "step 3", or "the held-out pass" in a run that only
+// evaluates.
+std::string name_of_work(const State& state, int64_t step);
+
 // Begins an epoch without the worker `dead`, which died of `cause`, under `plan`. Also asks the
 // planner for a better plan, which is taken if it comes in time.
 //

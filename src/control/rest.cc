@@ -96,7 +96,7 @@ RestOfStep rest_of(const State& state, Rest rest, int64_t attempt) {
 
 DecisionPart find_rest(const State& state) {
   DecisionPart out;
-  if (state.committed >= state.stop_at) return out;
+  if (state.committed >= state.stop_at || state.rules.evaluates) return out;
   const auto plan = plan_of(state.planning, open_step(state));
   // If layers were moving under this plan, what donors and receivers computed of the step cannot be
   // used: repeat the whole step.

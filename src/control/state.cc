@@ -41,11 +41,12 @@ int32_t Rules::worker_count() const {
 
 State begin(const Rules& rules, Duration now) {
   CHECK(!rules.stages.empty(), "a run has at least one stage");
-  CHECK(rules.first_step < rules.steps, "a run has at least one step to do");
+  CHECK(rules.first_committed() < rules.steps, "a run has at least one step or a pass to do");
+  CHECK(rules.first_committed() >= 0, "a version that is evaluated was made by a step");
   State state;
   state.rules = rules;
   state.epoch = rules.epoch;
-  state.committed = state.target = rules.first_step;
+  state.committed = state.target = rules.first_committed();
   state.stop_at = rules.steps;
   state.saved = rules.saved;
   state.progress_at = state.listened_at = now;

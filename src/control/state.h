@@ -49,15 +49,18 @@ struct LayerTransfer {
 struct Rules {
   std::string run;  // its name among all runs, see Facts::run
   int64_t term = 1;
-  int64_t epoch = 1;             // of the first plan
-  int64_t first_step = 0;        // 0, or the version that is resumed
-  int64_t steps = 0;             // the version to end with
+  int64_t epoch = 1;       // of the first plan
+  int64_t first_step = 0;  // 0, or the version that is resumed
+  int64_t steps = 0;       // the version to end with
+  // The run makes one held-out pass with the parameters of version `first_step`, and no step. It
+  // begins as if the update that made this version were not committed: the pass commits it.
+  bool evaluates = false;
   int64_t checkpoint_every = 0;  // steps; 0 = only at the end
   int64_t trace_after = 0;       // steps traced after each detection or decision
   // Workers report a version that is to be saved once they have copied it, and its shards later.
   bool saves_later = false;
   int64_t saved = -1;                         // version of the newest checkpoint on disk; -1 = none
-  int32_t micro_count = 0;                    // training micro-batches of a step
+  int32_t micro_count = 0;                    // training micro-batches of a step; 0 = it evaluates
   int32_t evaluation_count = 0;               // micro-batches of a held-out pass
   int32_t pipelines = 0;                      // of the job; 0 = the most holders that a stage has
   std::vector<std::vector<WorkerId>> places;  // if the places are no grid: the workers of each
@@ -91,6 +94,8 @@ struct Rules {
   // How long to wait while no worker is heard: the coordinator's own link may be cut. 0 = it cannot
   // be cut, all are on one host.
   Duration cut_off_limit{};
+  // The version that is committed when the run begins.
+  int64_t first_committed() const { return evaluates ? first_step - 1 : first_step; }
   int32_t worker_count() const;  // including workers that the plan does without
   // For saving, which may take several times as long as any other answer while salvaging.
   Duration save_limit() const { return 10 * salvage_limit; }

@@ -79,9 +79,11 @@ StepRecord record_of(const State& state, int64_t step) {
     }
   }
   const bool whole = static_cast<int32_t>(evaluation.size()) == state.rules.evaluation_count;
-  record.validated = !broken_off && (evaluation.empty() || whole);
+  const bool none_due = evaluation.empty() && !state.rules.evaluates;
+  record.validated = !broken_off && (none_due || whole);
   record.losses = static_cast<int32_t>(losses.size());
   record.complete = record.losses == state.rules.micro_count;
+  record.only_evaluated = state.rules.evaluates;
   record.loss = mean(losses);
   const auto& rest = state.recovery.rest;
   const bool resumed = rest && rest->epoch == state.epoch && rest->step == step;

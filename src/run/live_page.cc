@@ -188,7 +188,7 @@ void LivePage::add(const StepRecord& step) {
   if (!server_) return;
   page::ShownStep shown;
   shown.step = step.step;
-  if (step.complete) shown.loss = step.loss;
+  if (step.has_loss()) shown.loss = step.loss;
   shown.seconds = seconds_of(step.duration);
   if (step.iteration) {
     const bool follows = before_ && before_->first + 1 == step.step;

@@ -70,11 +70,12 @@ std::string Progress::line(const Shown& step) const {
 void Progress::step(const StepRecord& step, Duration now) {
   Shown shown;
   shown.step = step.step;
-  if (step.complete) shown.loss = step.loss;
+  if (step.has_loss()) shown.loss = step.loss;
   shown.validation_loss = step.validation_loss;
   shown.validation_accuracy = step.validation_accuracy;
   shown.duration = step.duration;
   shown.lag_valid = step.lag_valid;
+  shown.counts = !step.only_evaluated;
   shown.how = cat(step.plan->order, " ", shape_text(job_));
   show(shown, now);
 }
@@ -96,7 +97,7 @@ void Progress::show(const Shown& step, Duration now) {
   if (figures_.steps_done == 0 && !opening_.empty()) {
     std::fprintf(stream_, "%s\n", opening_.c_str());
   }
-  figures_.steps_done += 1;
+  figures_.steps_done += step.counts ? 1 : 0;
   if (step.loss) {
     if (!figures_.first_loss) figures_.first_loss = step.loss;
     figures_.last_loss = step.loss;

@@ -56,7 +56,8 @@ class Progress {
     std::optional<double> loss, validation_loss, validation_accuracy;
     Duration duration{};
     bool lag_valid = true;
-    std::string how;  // the end of its line
+    bool counts = true;  // it is a step of this run, and not only evaluated by it
+    std::string how;     // the end of its line
   };
   void show(const Shown& step, Duration now);
   std::string line(const Shown& step) const;

@@ -143,9 +143,9 @@ Result<Record> Record::open(const std::string& directory, const Job& job) {
 
 Status Record::step(const StepRecord& step) {
   const double milliseconds = to_milliseconds(step.duration);
-  const int64_t tokens = tokens_of_step(*job_);
+  const int64_t tokens = step.only_evaluated ? 0 : tokens_of_step(*job_);
   Json line = {{"step", step.step}};
-  line["loss"] = step.complete ? Json(step.loss) : Json(nullptr);
+  line["loss"] = step.has_loss() ? Json(step.loss) : Json(nullptr);
   if (step.validation_loss) line["validation_loss"] = *step.validation_loss;
   if (step.validation_accuracy) line["validation_accuracy"] = *step.validation_accuracy;
   line["tokens"] = tokens;
@@ -233,7 +233,7 @@ Status Record::write_trace_of(const Traced& traced, const StepPromise& promise) 
   TraceDetails details;
   details.promised = promise(traced.step);
   details.loss = traced.step.loss;
-  details.has_loss = traced.step.complete;
+  details.has_loss = traced.step.has_loss();
   // The clocks of this host and of the workers are compared at one moment: the end of the step,
   // which is committed a report later. What happened before the step is shown at its begin.
   for (const TraceMark& mark : marks_) {

@@ -1,5 +1,7 @@
 #include "run/resume.h"
 
+#include <filesystem>
+#include <utility>
 #include <vector>
 
 #include "base/text.h"
@@ -53,6 +55,33 @@ std::string layers_text(const std::vector<Stage>& stages) {
 }
 
 }  // namespace
+
+Result<Evaluated> find_evaluated(const Job& job, const std::string& run) {
+  namespace fs = std::filesystem;
+  std::error_code failure;
+  const auto whole_path = [&failure](const std::string& path) {
+    return fs::weakly_canonical(fs::absolute(path, failure), failure);
+  };
+  const fs::path given = whole_path(job.evaluate);
+  const bool is_run = !fs::exists(given / "manifest.json", failure);
+  Result<Manifest> manifest =
+      is_run ? find_checkpoint(given.string(), -1, "job.evaluate = the folder of step")
+             : verify_checkpoint(given.string());
+  if (!manifest.ok()) return manifest.error();
+  const int64_t step = manifest.value().step;
+  Evaluated found{std::move(manifest).value(),
+                  is_run ? checkpoint_path(given.string(), step) : given.string()};
+  if (fs::path(found.path).parent_path() == whole_path(run)) {
+    return invalid(cat("job.evaluate: ", found.path, " belongs to the run ", run,
+                       ", whose files this run would replace: choose another name with ",
+                       "--job.name=NAME"));
+  }
+  if (step == 0) {
+    return invalid(cat("job.evaluate: ", found.path, " has the initial parameters: expected a ",
+                       "checkpoint of step 1 or a later one"));
+  }
+  return found;
+}
 
 Status check_same_layers(const Plan& plan, const Manifest& manifest, const std::string& path) {
   if (!manifest.servers) return ok();

@@ -20,6 +20,20 @@ namespace tenuto {
 // Errors: Invalid/Call  another setting, with both values; those of job_from_toml
 Status check_resumable(const Job& job, const Manifest& manifest, const std::string& path);
 
+// A checkpoint that a run is to evaluate, and its folder.
+struct Evaluated {
+  Manifest manifest;
+  std::string path;
+};
+
+// The checkpoint of job.evaluate: that of the folder, or the newest one of the run. `run`: the
+// folder of the run that evaluates it.
+//
+// Errors: Invalid/Call  the checkpoint lies in `run`, whose files are replaced
+//         Invalid/Call  it is that of step 0
+//         those of verify_checkpoint and find_checkpoint
+Result<Evaluated> find_evaluated(const Job& job, const std::string& run);
+
 // With server shards the stages must also have the same layers, because the states in the
 // checkpoint are those of stages. Without, layers may be divided otherwise.
 //

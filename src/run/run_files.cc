@@ -27,7 +27,8 @@ Status RunFiles::begin(const std::string& plan_name, const Plan& plan, RunMoment
   }
   if (!input_.rules.resume_shards.empty()) {
     note("resume", moment,
-         cat("the run continues from the checkpoint of step ", input_.rules.first_step));
+         cat(input_.rules.evaluates ? "the run evaluates" : "the run continues from",
+             " the checkpoint of step ", input_.rules.first_step));
   }
   return ok();
 }

@@ -24,6 +24,7 @@ bool WorkerTurn::freeze() {
 bool WorkerTurn::run_steps() {
   if (s_.place == Membership::Waits) return take_place();
   if (s_.report.phase != Phase::Running) return begin_running();
+  if (evaluates_now()) return evaluate();
   if (s_.rest) {
     if (!s_.report.lost_peers.empty() || !connect_to(s_.rest->told->plan, {})) return false;
     // Before the rest of a step, no state is transferred.
@@ -46,10 +47,13 @@ bool WorkerTurn::run_steps() {
 // An epoch begins at the committed version. A step beyond it is undone before this worker reports
 // that it runs, or the coordinator would take it for a step of this epoch. If only the rest of that
 // step is to be run, it is not undone; but this worker reports that it has done the step only when
-// its rest is done.
+// its rest is done. The same holds for a version that is to be evaluated and its held-out pass.
 bool WorkerTurn::begin_running() {
   s_.rest = rest_of(*s_.told);
-  if (s_.rest) {
+  if (!s_.job->evaluate.empty()) {
+    drop_beyond(directive().committed);
+    s_.report.version = std::min(s_.device.version, directive().committed);
+  } else if (s_.rest) {
     drop_beyond(s_.rest->told->step);
     s_.report.version = s_.rest->told->step;
   } else if (leads_back(Version{s_.device.version}, Version{directive().committed})) {
@@ -242,6 +246,20 @@ bool WorkerTurn::on(const TransferMoved& moved) {
     tell();
   }
   return begin_step(joining);
+}
+
+// True in a run that only evaluates, until this worker has reported its part of the held-out pass.
+bool WorkerTurn::evaluates_now() const {
+  return !s_.job->evaluate.empty() && s_.report.version < s_.device.version;
+}
+
+// Runs the held-out pass with the parameters that were loaded. It is reported as that of the step
+// that made them.
+bool WorkerTurn::evaluate() {
+  if (!s_.report.lost_peers.empty() || !take_plan()) return false;
+  s_.running = s_.device.version;
+  s_.pending = StepSummary{.step = iteration_that_made(Version{s_.running}).value};
+  return act(WorkerSituation::Evaluating, Evaluate{});
 }
 
 bool WorkerTurn::begin_step(bool counts_voids) {

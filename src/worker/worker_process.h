@@ -103,6 +103,7 @@ class WorkerProcess {
   void break_connections(int64_t step);
   void cut_off(int64_t step);
   std::function<void(int64_t)> injected_end(int64_t step);
+  void prepare_links(int64_t step);
   void choose_paths();
   void finish_summary(std::vector<Event> events, int64_t step, StepSummary& summary);
   void note_network(const WireNews& news, StepSample& sample) const;

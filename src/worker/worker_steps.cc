@@ -157,6 +157,13 @@ void WorkerProcess::count_sizes() {
   if (faulty_ != nullptr) faulty_->set_sizes(std::move(sizes));
 }
 
+// Does what is due before the messages of a step, or of a pass that no step comes before.
+void WorkerProcess::prepare_links(int64_t step) {
+  apply_faults(step, state_.told->instruction.faults);
+  choose_paths();
+  count_sizes();
+}
+
 Standing WorkerProcess::Watch::standing(int64_t) {
   process_.hear();
   return standing_of(process_.state_);
@@ -205,9 +212,7 @@ void WorkerProcess::execute(const RunStep& run) {
 
 Result<StepSummary> WorkerProcess::run_step(const RunStep& run, std::vector<Repair>& repairs) {
   if (run.counts_voids) runner_->join(state_.report.epoch, transfers_.voids());
-  apply_faults(run.step, state_.told->instruction.faults);
-  choose_paths();
-  count_sizes();
+  prepare_links(run.step);
   if (compute_.paced != nullptr) compute_.paced->count_lag(!state_.fresh);
   StepSummary summary{.step = run.step, .start_ns = monotonic_clock().now().count()};
   StepInput input = input_of(run.step);
@@ -263,12 +268,17 @@ void WorkerProcess::execute(const Finalize&) {
 }
 
 void WorkerProcess::execute(const Evaluate&) {
+  if (!job().evaluate.empty()) {  // there is no step: faults of this number are of the pass
+    prepare_links(state_.running);
+    end_in_step_ = injected_end(state_.running);
+  }
   StepInput input = input_of(state_.running);
   input.evaluation = true;
   input.recovery.holding = nullptr;
   in_step_ = true;
   const Result<std::vector<Event>> events = runner_->run_step(input);
   in_step_ = false;
+  end_in_step_ = nullptr;
   if (!events.ok()) return outcomes_.push_back(Evaluated{events.error(), {}});
   outcomes_.push_back(Evaluated{ok(), compute_.compute->outcome().losses});
 }

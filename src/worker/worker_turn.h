@@ -68,6 +68,8 @@ class WorkerTurn {
   bool take_plan();
   bool take_stages();
   bool connect_to(const Plan& plan, const std::set<WorkerId>& more);
+  bool evaluates_now() const;
+  bool evaluate();
   bool begin_step(bool counts_voids);
   bool finalize();
   bool after_step();

@@ -34,6 +34,22 @@ Found misfit_of_name(const Job& job) {
   return {};
 }
 
+// A run that only evaluates is synchronous, and has a pass to do.
+Found misfit_of_evaluation(const Job& job) {
+  if (job.evaluate.empty()) return {};
+  if (job.validate_micros == 0) {
+    return Misfit{"job.validate_micros",
+                  "is 0, and job.evaluate asks for a held-out pass: give the number of its "
+                  "micro-batches"};
+  }
+  if (job.is_served()) {
+    return Misfit{"job.evaluate",
+                  "does not go with server shards: take sync.architecture = \"all-reduce\" and "
+                  "sync.mode = \"synchronous\""};
+  }
+  return {};
+}
+
 // What the layers of a model are, for people.
 const char* layers_in_words(const ModelSettings& model) {
   if (model.kind == "module") return "the modules of the script";
@@ -43,9 +59,10 @@ const char* layers_in_words(const ModelSettings& model) {
 // What Python modules do not go with yet.
 Found misfit_of_module(const Job& job) {
   if (job.model.kind != "module") return {};
-  if (job.device.kind != "cpu") {
-    return Misfit{"device.kind", cat("\"", job.device.kind, "\" does not go with model.kind = ",
-                                     "\"module\", which computes on \"cpu\": take that")};
+  if (job.device.kind == "paced") {
+    return Misfit{"device.kind",
+                  "\"paced\" computes nothing, and model.kind = \"module\" trains modules: take "
+                  "\"cpu\" or \"cuda\""};
   }
   if (job.is_served()) {
     return Misfit{"model.kind",
@@ -428,10 +445,10 @@ Found find_misfit_of_layers(const Job& job) {
 }
 
 Found find_misfit(const Job& job) {
-  for (const auto find :
-       {misfit_of_name, misfit_of_holders, misfit_of_workers, find_misfit_of_sync, misfit_of_model,
-        misfit_of_data, misfit_of_paced, misfit_of_network, misfit_of_send, misfit_of_absence,
-        misfit_of_path, misfit_of_numerics, find_misfit_of_layers, misfit_of_module}) {
+  for (const auto find : {misfit_of_name, misfit_of_holders, misfit_of_workers, find_misfit_of_sync,
+                          misfit_of_model, misfit_of_data, misfit_of_paced, misfit_of_network,
+                          misfit_of_send, misfit_of_absence, misfit_of_path, misfit_of_numerics,
+                          find_misfit_of_layers, misfit_of_module, misfit_of_evaluation}) {
     if (Found found = find(job)) return found;
   }
   return job.parallel.schedule.empty() ? find_misfit_of_workers(job) : Found();

@@ -162,6 +162,9 @@ struct Job {
   int32_t keep = 3;             // checkpoints kept
   int64_t validate_every = 50;  // steps; 0 = only at the end
   int32_t validate_micros = 8;  // micro-batches of one validation, over all pipelines
+  // A checkpoint, or a run of which the newest one is taken: the run makes one held-out pass with
+  // its parameters, and no step. Empty = it trains.
+  std::string evaluate;
   // Steps written as Chrome traces: these; the first and the last ones of the job; and so many
   // after each detection, decision or death. The oldest traces go when all together are larger than
   // the megabytes.

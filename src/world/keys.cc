@@ -32,6 +32,8 @@ std::vector<Key> run_keys() {
       key("job.validate_micros", slot<&Job::validate_micros>,
           "micro-batches of one validation, over all pipelines; 0 = never validate",
           whole(0, kMany)),
+      key("job.evaluate", slot<&Job::evaluate>,
+          "a checkpoint, or a run: one validation of its parameters, and no step; empty = train"),
       key("job.trace_steps", slot<&Job::trace_steps>, "steps written as Chrome traces",
           whole(0, kManySteps)),
       key("job.trace_first", slot<&Job::trace_first>, "so many first steps are traced, too",

@@ -135,6 +135,61 @@ TEST(DecideWorker, RunsStepsSavesAndLeaves) {
             "leave 0\n");
 }
 
+TEST(DecideWorker, EvaluatesTheVersionThatItLoads) {
+  Story story;
+  auto job = std::make_shared<Job>(*story.job);
+  job->evaluate = "runs/x";
+  story.job = std::move(job);
+  story.told.resume_shards = {"runs/x/checkpoint-6/stage-0.safetensors"};
+  Directive& directive = story.told.directive;
+  directive.first_step = directive.stop_at = 6;
+  directive.committed = 5;
+  story.hear();
+  story.feed(Prepared{ok(), story.job, "a"});
+  story.version = 0;
+  story.feed(DeviceMade{ok(), true});
+  story.feed(Connected{{1}, 1});
+  EXPECT_EQ(story.feed(Connected{{2}, 1}), "load version 6 from 1 shards\n");
+  story.version = 6;
+  EXPECT_EQ(story.feed(Loaded{}), "tell frozen epoch 1 version 6 plan 1 connected\n");
+  directive.phase = Phase::Running;
+  EXPECT_EQ(story.hear(),
+            "tell running epoch 1 version 5 plan 1 connected\n"
+            "evaluate\n");
+  EXPECT_EQ(story.feed(Evaluated{ok(), {{{0}, 2.0}}}),
+            "tell running epoch 1 version 6 plan 1 connected step 5\n");
+  EXPECT_EQ(story.feed(Idle{}), "") << "there is no step to do";
+}
+
+TEST(DecideWorker, APassThatWasInterruptedBeginsAgain) {
+  Story story;
+  auto job = std::make_shared<Job>(*story.job);
+  job->evaluate = "runs/x";
+  story.job = std::move(job);
+  Directive& directive = story.told.directive;
+  directive.first_step = directive.stop_at = 6;
+  directive.committed = 5;
+  story.get_ready();
+  story.version = 6;
+  directive.phase = Phase::Running;
+  story.hear();
+  story.feed(LostPeer{{2}, 1, "lost"});
+  const std::string broken = story.feed(Evaluated{
+      Error{Code::Disconnected, Reach::Worker, "the pass is over"}, {}});
+  EXPECT_NE(broken.find("tell running epoch 1 version 5"), std::string::npos) << broken;
+  directive.epoch = 2;
+  directive.phase = Phase::Frozen;
+  directive.members = {{0}, {1}, {3}};
+  story.told.addresses = {"a", "b", "d"};
+  story.told.incarnations = {0, 0, 0};
+  EXPECT_EQ(story.hear(), "renew transport for epoch 2\n");
+  story.feed(Renewed{ok(), "a2", {}});
+  directive.phase = Phase::Running;
+  const std::string again = story.hear();
+  EXPECT_NE(again.find("tell running epoch 2 version 5 plan 1 connected\n"), std::string::npos)
+      << again << "what it had reported of the pass is dropped";
+}
+
 // A worker that copies version 2, in a run that goes on.
 Story story_of_a_copy() {
   Story story;
