@@ -11,8 +11,10 @@ from __future__ import annotations
 import copy
 import importlib
 import os
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Optional, Union
+import weakref
+from collections import OrderedDict
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple, Optional, Union
 
 import torch
 import torch.nn.functional as F
@@ -23,6 +25,8 @@ from ._model import tensors_of
 __all__ = ["causal_loss", "from_config", "from_pretrained", "layers"]
 
 Path = Union[str, "os.PathLike[str]"]
+# What blocks are called with is kept for so many shapes of a micro-batch.
+_MOST_SHAPES = 8
 
 # The children of a base model in the order in which its forward calls them, each with the names of
 # its inputs and outputs. Newer configurations carry this themselves, as base_model_pp_plan.
@@ -58,6 +62,7 @@ def layers(model: Any) -> list[nn.Module]:
     count = len(getattr(base, blocks))
     cut = _Cut(model, base, before, blocks, after)
     cut.check()
+    cut.share()
     found: list[nn.Module] = [cut.layer(None, embeds=True)]
     found += [cut.layer(index) for index in range(count)]
     return [*found, cut.layer(None, head=True)]
@@ -172,6 +177,91 @@ class _PassOn(nn.Module):
         return first
 
 
+class _Recorder(_PassOn):
+    """Notes what a block is called with beside the hidden states, and returns these."""
+
+    arguments: tuple[tuple[Any, ...], dict[str, Any]] = ((), {})
+
+    def __call__(self, first: torch.Tensor, *more: Any, **words: Any) -> torch.Tensor:
+        self.arguments = (more, words)
+        return first
+
+
+class _Kept(NamedTuple):
+    """What all blocks are called with for hidden states of one shape, and one mask."""
+
+    mask: Optional[torch.Tensor]  # a copy: that of the micro-batch may be memory of a message
+    seen: Optional[Callable[[], Optional[torch.Tensor]]]  # gives the mask that was last the same
+    arguments: list[tuple[tuple[Any, ...], dict[str, Any]]]
+    versions: list[tuple[torch.Tensor, int]]  # of the tensors in them
+
+
+class _Arguments:
+    """Makes what the blocks of a model are called with: masks, positions, rotary embeddings.
+
+    The model's forward makes them from the shape of the hidden states and from the mask, for all of
+    its blocks. So the layers of a stage share them, and so do micro-batches of one shape.
+    """
+
+    def __init__(self, shell: nn.Module, recorders: Sequence[_Recorder]) -> None:
+        """`shell` is the base model without parts, whose blocks are the recorders."""
+        self._shell, self._recorders = shell, list(recorders)
+        self._known: OrderedDict[Any, _Kept] = OrderedDict()
+
+    def of(
+        self, block: int, values: torch.Tensor, mask: Optional[torch.Tensor]
+    ) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """Return the other arguments of a block, by place and by name."""
+        device = values.device
+        autocast = torch.is_autocast_enabled(device.type)
+        key = (values.shape, values.dtype, device, autocast, mask is None)
+        kept = self._known.get(key)
+        if kept is None or not self._is_of(kept, mask):
+            kept = self._keep(key, values, mask)
+        elif mask is not None and kept.seen is not None and kept.seen() is not mask:
+            self._known[key] = kept._replace(seen=weakref.ref(mask))
+        return kept.arguments[block]
+
+    def train(self, trains: bool) -> _Arguments:
+        """Set the mode of the forward."""
+        self._shell.train(trains)
+        return self
+
+    def make(
+        self, values: torch.Tensor, mask: Optional[torch.Tensor]
+    ) -> list[tuple[tuple[Any, ...], dict[str, Any]]]:
+        """Run the model's forward without any part, and return the arguments of all blocks."""
+        words: dict[str, Any] = {"inputs_embeds": values, "use_cache": False}
+        if mask is not None:
+            words["attention_mask"] = mask
+        with torch.no_grad():
+            self._shell(**words)
+        found = [recorder.arguments for recorder in self._recorders]
+        for recorder in self._recorders:
+            recorder.arguments = ((), {})
+        return found
+
+    @staticmethod
+    def _is_of(kept: _Kept, mask: Optional[torch.Tensor]) -> bool:
+        if any(tensor._version != version for tensor, version in kept.versions):
+            return False  # a block has written into them
+        if mask is None or kept.mask is None or kept.seen is None:
+            return mask is kept.mask
+        # The layers of a stage pass the same tensor on.
+        return kept.seen() is mask or torch.equal(kept.mask, mask)
+
+    def _keep(self, key: Any, values: torch.Tensor, mask: Optional[torch.Tensor]) -> _Kept:
+        own = None if mask is None else mask.clone()
+        arguments = self.make(values, own)
+        versions = [(one, one._version) for one in _tensors_in(arguments)]
+        kept = _Kept(own, None if mask is None else weakref.ref(mask), arguments, versions)
+        self._known[key] = kept
+        self._known.move_to_end(key)
+        while len(self._known) > _MOST_SHAPES:
+            self._known.popitem(last=False)
+        return kept
+
+
 class _Blocks(nn.ModuleList):
     """The blocks of a layer; part of it is a list, because a ModuleList takes long to make."""
 
@@ -191,11 +281,24 @@ class _NoPositions(nn.Module):
 class _Layer(nn.Module):
     """One layer: the model with all but a few of its modules replaced."""
 
-    def __init__(self, whole: nn.Module, embeds: bool, head: bool) -> None:
+    def __init__(
+        self,
+        whole: nn.Module,
+        embeds: bool,
+        head: bool,
+        block: Optional[tuple[int, nn.Module]] = None,
+        arguments: Optional[_Arguments] = None,
+    ) -> None:
+        """`block` is the one that the layer has, with its place; `arguments` make what it is given.
+
+        Without `arguments` the layer runs the forward of the base model around its block.
+        """
         super().__init__()
         self.whole = whole
         self._embeds = embeds
         self._head = head
+        self._block = block  # a tuple, because `whole` has it as a module
+        self._arguments = arguments
 
     def name_in_model(self, name: str) -> str:
         """Return how the uncut model names a parameter of this layer."""
@@ -213,7 +316,17 @@ class _Layer(nn.Module):
     def forward(
         self, values: torch.Tensor, attention_mask: Optional[torch.Tensor] = None
     ) -> Union[torch.Tensor, tuple[torch.Tensor, ...]]:
-        """Compute the layer. The head is the model's own forward, the others that of its base."""
+        """Compute the layer. The head is the model's own forward, the others that of its base.
+
+        A layer with a block alone calls this, where the base's forward does nothing else.
+        """
+        if self._arguments is not None and self._block is not None:
+            index, block = self._block
+            more, words = self._arguments.of(index, values, attention_mask)
+            result: Any = block(values, *more, **words)
+            if isinstance(result, tuple):
+                result = result[0]
+            return result if attention_mask is None else (result, attention_mask)
         module: Any = self.whole if self._head else self.whole.base_model
         words = {"input_ids" if self._embeds else "inputs_embeds": values, "use_cache": False}
         if attention_mask is not None:
@@ -239,24 +352,60 @@ class _Cut:
         }
         self._blocks = list(getattr(base, blocks))
         self._passed = [_PassOn(block) for block in self._blocks]
+        self._arguments: Optional[_Arguments] = None
 
     def layer(self, block: Optional[int], embeds: bool = False, head: bool = False) -> _Layer:
         """Return the layer with this block, with what comes before the blocks, or after them."""
         kept: list[nn.Module] = list(self._passed)
         if block is not None:
             kept[block] = self._blocks[block]
+        whole = _copy(self._model)
+        if not head:
+            whole._modules.clear()
+        whole._modules[self._model.base_model_prefix] = self._base_of(kept, embeds, head)
+        if block is None or embeds or head:
+            return _Layer(whole, embeds, head)
+        return _Layer(whole, embeds, head, (block, self._blocks[block]), self._arguments)
+
+    def _base_of(self, blocks: Sequence[nn.Module], embeds: bool, head: bool) -> nn.Module:
         base = _copy(self._base)
         # The list keeps its length, because forwards ask for its places.
-        base._modules[self._list] = _Blocks(kept)
+        base._modules[self._list] = _Blocks(blocks)
         if not embeds:
             base._modules.update(self._before)
         if not head:
             base._modules.update({child: _PassOn() for child in self._after})
-        whole = _copy(self._model)
-        if not head:
-            whole._modules.clear()
-        whole._modules[self._model.base_model_prefix] = base
-        return _Layer(whole, embeds, head)
+        return base
+
+    def share(self) -> None:
+        """Let the layers share what their blocks are called with, if it is as _Arguments needs it.
+
+        It must not depend on the values of the hidden states or on the mode, and have no gradient.
+        Hooks on the model itself want to see each of its calls, so with them nothing is shared.
+        """
+        for module in (self._model, self._base):
+            if module._forward_hooks or module._forward_pre_hooks:
+                return
+        recorders = [_Recorder(block) for block in self._blocks]
+        arguments = _Arguments(self._base_of(recorders, False, False), recorders)
+        trial = copy.deepcopy(arguments)  # so that the mode of the model's own modules stays
+        config: Any = self._base.config
+        mask = torch.ones((2, 3), dtype=torch.int64)
+        mask[0, 0] = 0
+        for given in (None, mask):
+            found = []
+            for seed, trains in ((1, True), (2, True), (3, False)):
+                drawn = torch.Generator().manual_seed(seed)
+                values = torch.randn((2, 3, config.hidden_size), generator=drawn)
+                try:
+                    found.append(trial.train(trains).make(values, given))
+                except Exception:  # without a mask, check() has tried it
+                    return
+            if any(tensor.requires_grad for tensor in _tensors_in(found)):
+                return
+            if not all(_alike(found[0], other) for other in found[1:]):
+                return
+        self._arguments = arguments
 
     def check(self) -> None:
         """Raise ValueError if the forward does more to hidden states than the modules it calls.
@@ -290,6 +439,30 @@ def _copy(module: nn.Module) -> nn.Module:
     made = copy.copy(module)
     made._modules = dict(module._modules)
     return made
+
+
+def _tensors_in(value: Any) -> Iterator[torch.Tensor]:
+    """Yield the tensors in tuples, lists and mappings."""
+    if isinstance(value, torch.Tensor):
+        yield value
+    elif isinstance(value, Mapping):
+        yield from _tensors_in(list(value.values()))
+    elif isinstance(value, (tuple, list)):
+        for one in value:
+            yield from _tensors_in(one)
+
+
+def _alike(one: Any, other: Any) -> bool:
+    """Return whether two values are the same, with the same tensors bit for bit."""
+    if type(one) is not type(other):
+        return False
+    if isinstance(one, torch.Tensor):
+        return one.dtype == other.dtype and torch.equal(one, other)
+    if isinstance(one, Mapping):
+        return one.keys() == other.keys() and all(_alike(one[key], other[key]) for key in one)
+    if isinstance(one, (tuple, list)):
+        return len(one) == len(other) and all(map(_alike, one, other))
+    return bool(one is other or one == other)
 
 
 def _fill(model: nn.Module, values: Mapping[str, torch.Tensor]) -> None:

@@ -90,6 +90,29 @@ def compare(config, cuts, inputs):
     return wrong
 
 
+def repeats(config):
+    """Which of several micro-batches, whose shapes and masks come and come back, are not those of
+    the uncut model, where a stage has all layers; and whether the layers share arguments."""
+    whole, layers = uncut(config), build(huggingface.from_config(config), SEED)
+    ids = torch.randint(48, (2, 9), generator=torch.Generator().manual_seed(4))
+    masks = [torch.ones_like(ids), torch.ones_like(ids)]
+    masks[0][0, :2], masks[1][1, :4] = 0, 0
+    stage = Stage(layers, 0, len(layers), Trace(layers, (ids,)).cuts, huggingface.causal_loss)
+    wrong = []
+    for number, inputs in enumerate([(ids,), (ids, masks[0]), (ids, masks[1]), (ids[:, :5],),
+                                     (ids, masks[0].clone()), (ids,), (ids[:1], masks[1][:1])]):
+        torch.manual_seed(2)
+        logits = whole(*inputs[:1], attention_mask=(*inputs, None)[1], use_cache=False).logits
+        torch.manual_seed(2)
+        taken = inputs
+        for index in range(stage.count):
+            taken = stage.run(index, taken, True)
+        if not torch.equal(logits, taken[0]):
+            wrong.append(number)
+    shares = [layer._arguments is not None for layer in layers[1:-1]]
+    return {"wrong": wrong, "shares": all(shares) and len(shares) == 4}
+
+
 def refusal(config):
     try:
         huggingface.layers(uncut(config))
@@ -111,7 +134,8 @@ def cut():
                     found[case] = compare(config, cuts, inputs)
     opt = OPTConfig(hidden_size=32, ffn_dim=48, num_hidden_layers=2, num_attention_heads=2,
                     word_embed_proj_dim=32, vocab_size=48)
-    return {"cases": found, "opt": refusal(opt),
+    return {"cases": found, "repeats": {name: repeats(one) for name, one in CONFIGS.items()},
+            "opt": refusal(opt),
             "granite": refusal(GraniteConfig(embedding_multiplier=12.0, **BLOCKS))}
 
 
