@@ -45,6 +45,8 @@ class HuggingFace(Launch):
         found = check("cut")
         self.assertEqual({case: wrong for case, wrong in found["cases"].items() if wrong}, {})
         self.assertEqual(len(found["cases"]), 24)
+        for case in found["repeats"].values():
+            self.assertEqual(case, {"wrong": [], "shares": True})
         self.assertIn("OPTForCausalLM cannot be cut: its configuration has no", found["opt"])
         self.assertIn("GraniteForCausalLM cannot be cut: its forward changes the hidden states "
                       "outside of the modules embed_tokens, layers, norm", found["granite"])
@@ -82,6 +84,16 @@ class HuggingFace(Launch):
     @long_case
     def test_llama_lives_through_trouble(self):
         self.check_trouble(EXAMPLES / "huggingface.py", "--model", "llama")
+
+    @another_case
+    @long_case
+    def test_gpt2_adapts_to_a_slow_link(self):
+        self.check_slow_link(EXAMPLES / "huggingface.py", "--model", "gpt2")
+
+    @another_case
+    @long_case
+    def test_llama_adapts_to_a_slow_link(self):
+        self.check_slow_link(EXAMPLES / "huggingface.py", "--model", "llama")
 
     def test_llama(self):
         run = self.trains("llama", ("model.layers.0.self_attn.q_proj.weight", "lm_head.weight"))

@@ -89,6 +89,25 @@ class Launch(Case):
         self.assertEqual(self.losses(self.launch(*words, name="whole", flags=flags)), losses)
 
 
+    def check_slow_link(self, *words):
+        """A link of a script on 2 x 2 becomes slow, and the run takes another plan. The losses are
+        those of a run with healthy links."""
+        flags = ("--resilience.numerics=reproducible", "--optimizer.schedule=constant",
+                 "--optimizer.warm_up_steps=0", "--job.checkpoint_every=0",
+                 "--parallel.micros=6")
+        run = self.begin(*words, name="slow", flags=(*flags, "--job.steps=1000000"))
+        run.wait_for_steps(4)
+        self.inject(run, "link=0-1:60ms")
+        run.wait_until(lambda: run.plans_in_force()[0], "another order of ops is in force")
+        run.wait_for_steps(max(run.plans_in_force()[0]) + 2)
+        self.end(run)
+        self.assertTrue(any("is slow since step" in event["reason"] for event in run.events()))
+        self.assertGreater(len({line["plan"] for line in run.metrics()}), 1)
+        flags = (*flags, f"--job.steps={len(run.metrics())}")
+        whole = self.launch(*words, name="quiet", flags=flags)
+        self.assertEqual(self.losses(whole), self.losses(run))
+
+
 class Example(Launch):
     OVERRIDES = ("--optimizer.clip=0", "--optimizer.schedule=constant",
                  "--optimizer.warm_up_steps=0", "--job.steps=6")
@@ -123,6 +142,11 @@ class Example(Launch):
     @long_case
     def test_it_lives_through_trouble(self):
         self.check_trouble(EXAMPLES / "bring_your_model.py")
+
+    @another_case
+    @long_case
+    def test_it_adapts_to_a_slow_link(self):
+        self.check_slow_link(EXAMPLES / "bring_your_model.py")
 
     def test_workers_have_time_to_import_torch(self):
         """`launch` gives them 120 s, and the user's limit goes before it."""
