@@ -74,6 +74,7 @@ py::dict read_job(const std::string& path, const std::vector<std::string>& overr
   all["data"] = !job.data.paths.empty();
   all["threads"] = job.device.threads;
   all["precision"] = job.device.precision;
+  all["device"] = job.device.kind;
   return all;
 }
 

@@ -1,7 +1,7 @@
 // Torch's header comes first: it brings the conversions of tensors.
 #include "python_stage.h"
 
-#include <ATen/CPUGeneratorImpl.h>
+#include <ATen/Context.h>
 #include <torch/csrc/utils/pybind.h>
 
 #include <mutex>
@@ -37,11 +37,14 @@ Boundary boundary_of(const py::handle& examples, Shapes shapes) {
 
 // Makes what a layer draws a function of (seed, iteration, micro-batch, layer): a micro-batch that
 // runs again, or on another worker, draws the same. The stages of a process run in turn, so they
-// can share torch's generator.
-void seed_layer(uint64_t key, int64_t layer) {
-  at::Generator generator = at::detail::getDefaultCPUGenerator();
-  const std::lock_guard<std::mutex> lock(generator.mutex());
-  generator.set_current_seed(mix(key, static_cast<uint64_t>(layer)));
+// can share torch's generators: that of the CPU, and that of the device.
+void seed_layer(uint64_t key, int64_t layer, at::Device place) {
+  for (const at::Device each : {at::Device(at::kCPU), place}) {
+    at::Generator generator = at::globalContext().defaultGenerator(each);
+    const std::lock_guard<std::mutex> lock(generator.mutex());
+    generator.set_current_seed(mix(key, static_cast<uint64_t>(layer)));
+    if (place.is_cpu()) break;
+  }
 }
 
 class PythonStage : public StageModule {
@@ -76,8 +79,9 @@ class PythonStage : public StageModule {
     return with_python([&] {
       const py::object run = stage_.get().attr("run");
       py::object tensors = tuple_of(inputs);
+      const at::Device place = inputs.empty() ? at::Device(at::kCPU) : inputs.front().device();
       for (int64_t i = 0; i < layer_count_; ++i) {
-        if (pass.training) seed_layer(pass.dropout_key, first_layer_ + i);
+        if (pass.training) seed_layer(pass.dropout_key, first_layer_ + i, place);
         tensors = run(i, tensors, pass.training);
       }
       return tensors_of(tensors);

@@ -17,7 +17,7 @@ from torch.utils.data import IterableDataset, default_collate
 from ._loaders import Batch, Key, Loaders, Tensors
 
 _NAMES = ("dataset", "validation")  # what fit() calls the two
-_KINDS = (
+KINDS = (
     "a function of (seed, iteration, micro), a data set with len() and items (input, target), or "
     "a torch.utils.data.IterableDataset of such items"
 )
@@ -46,22 +46,6 @@ def pair_of(made: Any, source: str) -> Batch:
     return as_tensors(made[0], source), as_tensors(made[1], source)
 
 
-def all_batches(data: Any, job: Mapping[str, Any], micros: Optional[int]) -> Iterator[Batch]:
-    """Yield the rows of a data set once, or the first `micros` micro-batches of a function."""
-    if isinstance(data, IterableDataset) or _has_rows(data):
-        each = data if isinstance(data, IterableDataset) else (data[i] for i in range(len(data)))
-        rows = iter(each)
-        while taken := list(itertools.islice(rows, job["micro_rows"])):
-            yield pair_of(default_collate(taken), "the data set")
-    elif callable(data) and micros is not None:
-        for micro in range(micros):
-            yield pair_of(data(job["seed"], 0, micro), "the data set")
-    else:
-        raise TypeError(
-            f"evaluate() needs {_KINDS}; of a function it takes the first micros= micro-batches"
-        )
-
-
 class Maker:
     """Makes the micro-batches of a run: a function of (held_out, iteration, micro).
 
@@ -87,7 +71,7 @@ class Maker:
 
     def has_stream(self, held_out: bool) -> bool:
         """Return whether the rows are those of an IterableDataset."""
-        return isinstance(self._sources[held_out], _Stream)
+        return isinstance(self._sources[held_out], Stream)
 
     def __getstate__(self) -> dict[str, Any]:
         """Return what another process needs; TypeError when pickle does not take the data."""
@@ -165,7 +149,8 @@ class Batches:
                 self._make = self._maker
 
 
-def _has_rows(data: Any) -> bool:
+def has_rows(data: Any) -> bool:
+    """Return whether this is a data set with len() and items."""
     return hasattr(data, "__getitem__") and hasattr(data, "__len__")
 
 
@@ -175,13 +160,13 @@ def _source_of(data: Any, held_out: bool, job: Mapping[str, Any]) -> Optional[So
     rows, micros, what = job["micro_rows"], job["micros"] * job["pipelines"], _NAMES[held_out]
     if isinstance(data, IterableDataset):  # first: its base class has __getitem__
         if held_out:
-            return _Stream(data, what, rows, 0, max(1, job["validate_micros"]))
-        return _Stream(data, what, rows, micros, micros)
-    if _has_rows(data):
+            return Stream(data, what, rows, 0, max(1, job["validate_micros"]))
+        return Stream(data, what, rows, micros, micros)
+    if has_rows(data):
         return RowsInTurn(data, what, rows, micros)
     if callable(data):
         return data
-    raise TypeError(f"{what} is {type(data).__name__}: expected {_KINDS}")
+    raise TypeError(f"{what} is {type(data).__name__}: expected {KINDS}")
 
 
 def _pickled(source: Optional[Source], what: str) -> bytes:
@@ -230,9 +215,10 @@ class RowsInTurn:
 
     def __call__(self, seed: int, step: int, micro: int) -> Any:
         places = [self.index(seed, step, micro, row) for row in range(self._rows)]
-        return default_collate([self._row(place) for place in places])
+        return default_collate([self.row(place) for place in places])
 
-    def _row(self, place: int) -> Any:
+    def row(self, place: int) -> Any:
+        """Return that row of the data set; ValueError if it is not there."""
         try:
             return self.data[place]
         except IndexError as error:
@@ -242,7 +228,7 @@ class RowsInTurn:
             ) from error
 
 
-class _Stream:
+class Stream:
     """The rows of an IterableDataset by their numbers in the stream, which begins again at its end.
 
     Micro-batch m of step s has the rows from (s * micros + m) * rows on, where `micros` are those
@@ -260,31 +246,35 @@ class _Stream:
         self._kept: deque[Any] = deque(maxlen=rows * kept)
         self._next = 0  # number of the row that comes after them
         self._iterator: Iterator[Any] = iter(())
-        self._has_rows = False
+        self.has_rows = False
 
     def __call__(self, seed: int, step: int, micro: int) -> Any:
         first = (step * self._micros + micro) * self._rows
+        return default_collate(self.take(seed, first, self._rows))
+
+    def take(self, seed: int, first: int, count: int) -> list[Any]:
+        """Return so many rows of the stream, from that number on."""
         if first < self._next - len(self._kept):
             self._kept.clear()
             self._next, self._iterator = 0, iter(())
-        while self._next < first + self._rows:
+        while self._next < first + count:
             _seed_generator(seed, self._next)
-            self._kept.append(self._take())
+            self._kept.append(self._take_next())
             self._next += 1
         skipped = first - (self._next - len(self._kept))
-        return default_collate(list(itertools.islice(self._kept, skipped, skipped + self._rows)))
+        return list(itertools.islice(self._kept, skipped, skipped + count))
 
-    def _take(self) -> Any:
+    def _take_next(self) -> Any:
         row = next(self._iterator, _END)
         if row is _END:
             self._iterator = iter(self.data)
             row = next(self._iterator, _END)
-        if row is _END and self._has_rows:
+        if row is _END and self.has_rows:
             raise ValueError(
                 f"{self._what} has no rows when it begins again: expected that each iter() of it "
                 "begins with the first row"
             )
         if row is _END:
             raise ValueError(f"{self._what} is empty: expected at least one row")
-        self._has_rows = True
+        self.has_rows = True
         return row

@@ -14,7 +14,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Optional
 
-from ._place import Place, check_count, flags_of, is_done
+from ._place import Place, check_count, flags_of, flags_of_evaluation, is_done
 from ._program import find_program
 from ._signals import passed_on
 
@@ -30,13 +30,15 @@ def joined(
     job_file: str,
     settings: Sequence[str],
     resume: Optional[bool],
+    before: int = 0,
 ) -> Iterator[None]:
     """Fill the environment with what a worker of `tenuto launch` finds there, for the block.
 
     job       what read_job() says of the job
     job_file  path, or empty: the settings are all
     settings  "section.key=value", with those of the model
-    resume    what fit() was given
+    resume    what fit() was given; for evaluate() None
+    before    in how many runs the processes have taken part already
 
     In the process of rank 0 the coordinator runs beside the block, and its end is waited for: the
     run may go on without this worker. Signals are the coordinator's, see passed_on().
@@ -48,15 +50,21 @@ def joined(
     check_count(place, job)
     store = _store_of() if place.system == "torchrun" else None
     token = _token_of(place, store is not None)
-    newest = _newest_checkpoint(os.path.join(job["directory"], job["name"]))
+    # Each run has a coordinator of its own, and that of the run before may listen a little longer.
+    place = place._replace(port=place.port + before if place.port else 0)
+    key = f"tenuto-{before}"
     words = shlex.split(os.environ.get("TENUTO_FLAGS", ""))
-    flags = flags_of(words, place.restarts, newest, resume)
+    if job["evaluates"]:
+        newest, flags = None, flags_of_evaluation(words)
+    else:
+        newest = _newest_checkpoint(os.path.join(job["directory"], job["name"]))
+        flags = flags_of(words, place.restarts, newest, resume)
     if not place.starts_coordinator:
         if is_done(flags, newest, job["steps"]):
             raise SystemExit(0)  # nobody will listen; the coordinator says why
         address = f"{place.host}:{place.port}"
         if store is not None:
-            address, token = store.get("tenuto").decode().split(" ")
+            address, token = store.get(key).decode().split(" ")
         _wait_for(address, None)
         _tell_worker(place, job, address, token)
         with passed_on(None):
@@ -82,7 +90,7 @@ def joined(
         try:
             _wait_for(address := f"{host}:{port}", coordinator)
             if store is not None:
-                store.set("tenuto", f"{address} {token}")
+                store.set(key, f"{address} {token}")
             _tell_worker(place, job, address, token)
             # A worker that fails has said why, and the run may go on without it.
             with contextlib.suppress(SystemExit):

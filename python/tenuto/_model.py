@@ -134,13 +134,33 @@ def cards_of(layers: Sequence[nn.Module], first: int, end: int) -> list[Card]:
     return list(cards.values())
 
 
-def computing(precision: str) -> AbstractContextManager[None]:
+def move_buffers(layers: Sequence[nn.Module], cards: Sequence[Card], device: str) -> None:
+    """Move the buffers that are no cards, such as rotary frequencies, to where the layers compute.
+
+    The engine itself moves the cards. Several modules may have one buffer; then they keep one.
+    """
+    stays = {id(card.tensor) for card in cards}
+    owned = [
+        (owner, name, buffer)
+        for layer in layers
+        for owner in layer.modules()
+        for name, buffer in owner._buffers.items()
+        if buffer is not None and id(buffer) not in stays
+    ]
+    there = {id(buffer): buffer.to(device) for _, _, buffer in owned}
+    for owner, name, buffer in owned:
+        owner._buffers[name] = there[id(buffer)]
+
+
+def computing(precision: str, device: str = "cpu") -> AbstractContextManager[None]:
     """Return what surrounds a layer's forward and the loss: "bf16" is torch.autocast.
+
+    `device` is "cpu" or "cuda".
 
     A context that autocast leaves forgets the casts of weights that it has made. So each layer
     casts its own weights in each forward, and no cast outlives an update.
     """
-    return torch.autocast("cpu", torch.bfloat16, enabled=precision == "bf16")
+    return torch.autocast(device, torch.bfloat16, enabled=precision == "bf16")
 
 
 def _is_tied(card: Card, users: Sequence[int], layer_count: int) -> bool:

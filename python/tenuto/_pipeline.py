@@ -17,9 +17,10 @@ from typing import Any, NamedTuple, Optional, Union
 import torch
 from torch import nn
 
-from . import _tenuto
+from . import _calls, _tenuto
 from ._checkpoint import read_checkpoint
-from ._data import Batches, all_batches, as_tensors, pair_of
+from ._data import Batches, as_tensors, pair_of
+from ._evaluation import WholeSet, found_loss, mean_of
 from ._join import joined
 from ._loaders import is_loader
 from ._model import (
@@ -48,6 +49,20 @@ class Step(NamedTuple):
     learning_rate: float
 
 
+class _Part(NamedTuple):
+    """What a call of fit() or evaluate() takes part in a run with."""
+
+    place: Optional[Place]  # None: `tenuto launch` gives it
+    job: Mapping[str, Any]  # what read_job() says; "evaluates": it makes one held-out pass
+    settings: list[str]  # "section.key=value"
+    layers: list[nn.Module]
+    example: Any  # the first micro-batch, or the largest one
+    batches: Optional[Batches]  # None: the files of the job
+    varies: bool  # micro-batches may be smaller than the example
+    resume: Optional[bool] = None
+    weigh: Optional[Callable[[torch.Tensor, int], torch.Tensor]] = None  # see Stage
+
+
 class Pipeline:
     """A model that workers train together, each some of its layers on some of the data.
 
@@ -62,8 +77,6 @@ class Pipeline:
 
     Errors: TypeError and ValueError with a sentence for a model, loss or setting that does not fit.
     """
-
-    _has_run = False  # a fit() of this process has taken part in a run
 
     def __init__(
         self,
@@ -137,39 +150,36 @@ class Pipeline:
         """
         if resume is not None and not isinstance(resume, bool):
             raise TypeError(f"resume is {resume!r}: expected True, False or None")
-        describes = os.environ.get("TENUTO_DESCRIBE")
+        if _calls.is_done():
+            _calls.again()
+            return
         place = self._place()
         job = self._read_job()
         batches = Batches(dataset, validation, job, loaders)
         layers = build(self._model, job["seed"])
-        settings = [*self._overrides, f"model.layers={len(layers)}"]
-        settings.append(f"model.tied={json.dumps(ties_weights(layers))}")
+        settings = self._settings(layers)
         if dataset is not None and validation is None:
             settings.append("job.validate_micros=0")
-        inputs, targets = (
+        example = (
             batches(False, 0, 0)
             if dataset is not None
             else tuple(map(tuple, _tenuto.file_batch(self._job_file, settings)))
         )
-        precision = job["precision"]
         if largest is not None:
-            inputs, targets = pair_of(largest, "fit(largest=...)")
-        trace = Trace(layers, inputs, precision)
-        with torch.no_grad(), computing(precision):
-            checked_loss(self._loss(*trace.outputs, *targets))
-        varies = largest is not None
-        digest = trace.finish(f"{job['seed']} {job['micro_rows']} {precision} {varies}")
-        digest += f".{_script_digest()}"
-        settings += [f"model.digest={digest}", f"device.message_bytes={trace.message_bytes()}"]
-        if describes is not None:
-            self._describe(describes, settings, resume)
-            raise SystemExit(0)
-        Pipeline._has_run = True
-        told: contextlib.AbstractContextManager[None] = contextlib.nullcontext()
-        if place is not None:
-            told = joined(place, job, self._job_file, settings, resume)
-        with told:
-            self._run(job, trace, None if dataset is None else batches, digest, varies=varies)
+            example = pair_of(largest, "fit(largest=...)")
+        self._take_part(
+            _Part(
+                place,
+                job,
+                settings,
+                layers,
+                example,
+                None if dataset is None else batches,
+                largest is not None,
+                resume,
+            )
+        )
+        _calls.note(None)
 
     def steps(
         self,
@@ -284,41 +294,114 @@ class Pipeline:
     def evaluate(
         self,
         dataset: Any,
-        checkpoint: Union[str, os.PathLike[str]],
+        checkpoint: Union[str, os.PathLike[str], None] = None,
         *,
         micros: Optional[int] = None,
+        largest: Any = None,
+        in_process: bool = False,
     ) -> float:
         """Return the mean loss over a data set, with the parameters of a checkpoint.
 
-        dataset  a data set with len(), or an IterableDataset that ends: each row counts once; or a
-                 function, as for fit(), of which the micro-batches (seed, 0, 0) to
-                 (seed, 0, micros - 1) are taken.
+        dataset     a data set with len(), or an IterableDataset that ends: each row counts once,
+                    and one weighs as much as any other; or a function, as for fit(), of which the
+                    micro-batches (seed, 0, 0) to (seed, 0, micros - 1) are taken.
+        checkpoint  a folder checkpoint-STEP, or a run, of which the newest one is taken; None: the
+                    run of this pipeline's job.
+        largest     as for fit(); None: no micro-batch is larger than the first one.
+        in_process  True: compute here, in a script that others have started, too.
 
-        Computes forwards alone, in this process and not on the workers of a run. Every row has the
-        same weight. The workers of a run evaluate while they train: fit(validation=...) gives them
-        the data, and `validation_loss` in metrics.jsonl of the run is what they find.
+        In a script that `tenuto launch`, torchrun, Slurm or Kubernetes has started, the stages and
+        workers of the job compute the forwards together, so no worker needs the whole model. All
+        workers call it, as they call fit(), and all get the loss, which has the same bits on any
+        layout. A worker that dies is left out, and the pass begins again. After fit(), `tenuto
+        launch` starts the script anew for it (docs/bring-your-model.md). Elsewhere this process
+        computes the forwards alone.
 
-        Raises what load() raises, and ValueError without rows.
+        An IterableDataset is read once more to count its rows. Raises what load() and fit() raise,
+        and TypeError and ValueError for data that does not fit.
         """
+        shared = not in_process and self._has_workers()
+        if shared and _calls.is_done():
+            return _expect_loss(_calls.again())
+        if shared and _calls.runs() > 0 and _calls.is_launched():
+            _calls.end_and_start_anew()
         job = self._read_job()
-        layers, _step = self._trained(checkpoint, job)
+        if checkpoint is None:
+            checkpoint = os.path.join(job["directory"], job["name"])
+        whole = WholeSet(dataset, job, micros)
+        if not shared:
+            return self._evaluate_here(whole, checkpoint, job)
+        batches = Batches(None, whole, job)
+        example = batches(True, 0, 0)
+        weigh = whole.weigher(example[1][0].shape[0])
+        if largest is not None:
+            example = pair_of(largest, "evaluate(largest=...)")
+        layers = build(self._model, job["seed"])
+        job = {**job, "name": f"{job['name']}-evaluation", "evaluates": True}
+        settings = self._settings(layers)
+        settings += [
+            f"job.name={job['name']}",
+            f"job.evaluate={os.path.abspath(os.fspath(checkpoint))}",
+            f"job.validate_micros={whole.micros}",
+        ]
+        place = None if _is_told_its_place() else place_of(os.environ)
+        self._take_part(_Part(place, job, settings, layers, example, batches, True, weigh=weigh))
+        loss = found_loss(os.path.join(job["directory"], job["name"]))
+        _calls.note(loss)
+        return loss
+
+    @staticmethod
+    def _has_workers() -> bool:
+        """Return whether this script is one of several processes that evaluate together."""
+        if is_loader():
+            return False
+        launched = _calls.is_launched() or _is_told_its_place()
+        return launched or place_of(os.environ) is not None
+
+    def _evaluate_here(
+        self, whole: WholeSet, checkpoint: Union[str, os.PathLike[str]], job: Mapping[str, Any]
+    ) -> float:
+        layers, step = self._trained(checkpoint, job)
         for layer in layers:
             layer.eval()
-        total, count = 0.0, 0
-        precision = job["precision"]
+        batches, precision = Batches(None, whole, job), job["precision"]
+        losses = []
         with torch.no_grad():
-            for inputs, targets in all_batches(dataset, job, micros):
+            for micro in range(whole.micros):
+                inputs, targets = batches(True, step, micro)
                 for index, layer in enumerate(layers):
                     with computing(precision):
                         inputs = as_tensors(layer(*inputs), title_of(layers, index))
-                rows = targets[0].shape[0]
                 with computing(precision):
                     loss = checked_loss(self._loss(*inputs, *targets))
-                total += loss.item() * rows
-                count += rows
-        if count == 0:
-            raise ValueError("the data set is empty: expected at least one row")
-        return total / count
+                losses.append((loss.item(), targets[0].shape[0]))
+        return mean_of(losses)
+
+    def _settings(self, layers: Sequence[nn.Module]) -> list[str]:
+        """Return the settings of the script and of its model."""
+        tied = json.dumps(ties_weights(layers))
+        return [*self._overrides, f"model.layers={len(layers)}", f"model.tied={tied}"]
+
+    def _take_part(self, part: _Part) -> None:
+        """Take part in a run to its end; or say what it is, if the launcher asks, and end."""
+        job, settings, precision = part.job, part.settings, part.job["precision"]
+        describes = os.environ.get("TENUTO_DESCRIBE")
+        inputs, targets = part.example
+        trace = Trace(part.layers, inputs, precision)
+        with torch.no_grad(), computing(precision):
+            checked_loss(self._loss(*trace.outputs, *targets))
+        digest = trace.finish(f"{job['seed']} {job['micro_rows']} {precision} {part.varies}")
+        digest += f".{_script_digest()}"
+        settings += [f"model.digest={digest}", f"device.message_bytes={trace.message_bytes()}"]
+        if describes is not None:
+            self._describe(describes, settings, part.resume)
+            raise SystemExit(0)
+        told: contextlib.AbstractContextManager[None] = contextlib.nullcontext()
+        if part.place is not None:
+            told = joined(part.place, job, self._job_file, settings, part.resume, _calls.runs())
+        _calls.note_run()
+        with told:
+            self._run(part, trace, digest)
 
     def _place(self) -> Optional[Place]:
         """Return this process's place; None: `tenuto launch` gives it. RuntimeError without one."""
@@ -327,10 +410,10 @@ class Pipeline:
                 "fit() is called while a loader imports the script: put what starts the run under "
                 '`if __name__ == "__main__":`'
             )
-        if "TENUTO_DESCRIBE" in os.environ or "TENUTO_COORDINATOR" in os.environ:
+        if _is_told_its_place():
             return None
         # `tenuto launch` sets RANK and others too, and they stay when its run is done.
-        place = None if Pipeline._has_run else place_of(os.environ)
+        place = None if _calls.runs() > 0 else place_of(os.environ)
         if place is None:
             raise RuntimeError(
                 "fit() trains once in a script that `tenuto launch` has started: type "
@@ -347,7 +430,8 @@ class Pipeline:
 
     def _read_job(self) -> dict[str, Any]:
         # More than any model has: the number of layers is not known before the seed is.
-        return _tenuto.read_job(self._job_file, [*self._overrides, "model.layers=100000"])
+        job = _tenuto.read_job(self._job_file, [*self._overrides, "model.layers=100000"])
+        return {**job, "evaluates": False}
 
     def _trained(
         self, checkpoint: Union[str, os.PathLike[str]], job: Mapping[str, Any]
@@ -375,14 +459,9 @@ class Pipeline:
             )
         return layers, int(source.manifest["step"])
 
-    def _run(
-        self,
-        job: Mapping[str, Any],
-        trace: Trace,
-        batches: Optional[Batches],
-        digest: str,
-        varies: bool,
-    ) -> None:
+    def _run(self, part: _Part, trace: Trace, digest: str) -> None:
+        job, batches = part.job, part.batches
+
         def stage(first: int, end: int, _last: bool) -> Stage:
             return Stage(
                 build(self._model, job["seed"]),
@@ -391,7 +470,9 @@ class Pipeline:
                 trace.cuts,
                 self._loss,
                 job["precision"],
-                varies,
+                part.varies,
+                part.weigh,
+                job["device"],
             )
 
         def stepped(step: int, loss: float, norm: Optional[float], rate: float) -> None:
@@ -427,6 +508,20 @@ class Pipeline:
             if sentence:
                 print(f"tenuto: {sentence}", file=sys.stderr, flush=True)
             raise SystemExit(code)
+
+
+def _is_told_its_place() -> bool:
+    """Return whether `tenuto launch` has started this process for the next call."""
+    return "TENUTO_DESCRIBE" in os.environ or "TENUTO_COORDINATOR" in os.environ
+
+
+def _expect_loss(value: Optional[float]) -> float:
+    if value is None:
+        raise RuntimeError(
+            "this call of evaluate() was a call of fit() in an earlier start of the script: "
+            "expected the same calls in the same order each time"
+        )
+    return value
 
 
 def _script_digest() -> str:

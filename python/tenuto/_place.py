@@ -105,6 +105,12 @@ def flags_of(
     return list(flags)
 
 
+def flags_of_evaluation(flags: Sequence[str]) -> list[str]:
+    """Return the flags of the coordinator of an evaluation: it replaces the one before it."""
+    others = [flag for flag in flags if flag not in ("--resume", "--overwrite")]
+    return [*others, "--overwrite"]
+
+
 def is_done(flags: Sequence[str], newest: Optional[int], steps: int) -> bool:
     """Return whether a run has no step left. `flags` and `newest` are what flags_of() gives, takes.
 

@@ -14,14 +14,16 @@ from torch import nn
 
 from ._data import as_tensors
 from ._loaders import Tensors
-from ._model import BufferGuard, cards_of, computing, title_of
+from ._model import BufferGuard, cards_of, computing, move_buffers, title_of
 
 
 class Stage:
     """Layers [first, end) of a model.
 
     `inputs` and `outputs` show the types and shapes there; if it `varies`, the largest shapes.
-    `precision` is "fp32" or "bf16".
+    `precision` is "fp32" or "bf16". `weigh`, a function of (loss, rows), gives what is reported in
+    place of the loss of a micro-batch. `device` is the job's: "cpu" or "cuda". The engine gives
+    inputs and targets there, and the parameters.
     """
 
     def __init__(
@@ -33,6 +35,8 @@ class Stage:
         loss: Callable[..., torch.Tensor],
         precision: str = "fp32",
         varies: bool = False,
+        weigh: Optional[Callable[[torch.Tensor, int], torch.Tensor]] = None,
+        device: str = "cpu",
     ) -> None:
         self.first = first
         self.count = end - first
@@ -41,12 +45,15 @@ class Stage:
         self.outputs = cuts[end]
         self._layers = [layers[index] for index in range(first, end)]
         self._titles = [title_of(layers, index) for index in range(first, end)]
+        if device != "cpu":
+            move_buffers(self._layers, self.cards, device)
         # Modules that the user has put into evaluation mode stay there.
         self._modes = [[(m, m.training) for m in layer.modules()] for layer in self._layers]
         self._trains = [True] * self.count
         self._guards = [BufferGuard(*pair) for pair in zip(self._layers, self._titles)]
         self._loss = loss
-        self._precision = precision
+        self._weigh = weigh
+        self._precision, self._device = precision, device
         self.varies = varies
         self._is_last = end == len(layers)
 
@@ -56,7 +63,7 @@ class Stage:
             for module, trains in self._modes[index]:
                 module.training = trains and training
             self._trains[index] = training
-        with computing(self._precision):
+        with computing(self._precision, self._device):
             outputs = as_tensors(self._layers[index](*tensors), self._titles[index])
         if training:
             self._guards[index].check()
@@ -66,8 +73,9 @@ class Stage:
 
     def loss(self, outputs: Tensors, targets: Tensors) -> torch.Tensor:
         """Compute the loss of a micro-batch, a tensor with one number and no dimension."""
-        with computing(self._precision):
-            return checked_loss(self._loss(*outputs, *targets))
+        with computing(self._precision, self._device):
+            loss = checked_loss(self._loss(*outputs, *targets))
+        return loss if self._weigh is None else self._weigh(loss, targets[0].shape[0])
 
 
 def check_outputs(found: Tensors, expected: Tensors, title: str, varies: bool) -> None:

@@ -19,7 +19,9 @@ from torch import nn
 from torch.utils.data import IterableDataset
 
 import tenuto
-from tenuto._data import Batches, all_batches
+from tenuto._data import Batches
+from tenuto._evaluation import WholeSet, mean_of
+from tenuto._model import cards_of, move_buffers
 from tenuto._loaders import Forecast, is_loader
 
 JOB = {"seed": 7, "steps": 4, "micro_rows": 2, "micros": 2, "pipelines": 2, "validate_micros": 3}
@@ -172,10 +174,37 @@ def streams():
         assert data.taken == {"forwards": 24, "a replica": 20, "resumed": 20, "back": 26}[name]
     held_out = [batches(True, step, micro)[0][0].flatten().tolist()
                 for step in (0, 3) for micro in range(3)]
-    evaluated = [batch[0][0].flatten().tolist() for batch in all_batches(Numbers(5), JOB, None)]
+    whole = WholeSet(Numbers(5), JOB, None)
+    once_each = Batches(None, whole, JOB)
+    # Two workers of a pipeline ask for them in the one order, another one in the other order.
+    evaluated = [once_each(True, 3, micro)[0][0].flatten().tolist()
+                 for micro in (*range(whole.micros), 1)]
+    weigh = whole.weigher(2)
+    parts = [weigh(torch.tensor(loss), rows).item() for loss, rows in ((1.5, 2), (2.5, 2), (4., 1))]
+    assert sum(parts) / 3 == mean_of([(1.5, 2), (2.5, 2), (4.0, 1)]) == 2.4, parts
     empty, once = Batches(Numbers(0), None, JOB), Batches(Once(), None, JOB)
     return {"found": found, "held_out": held_out, "evaluated": evaluated,
             "refused": [refusal(lambda: empty(False, 0, 0)), refusal(lambda: once(False, 0, 1))]}
+
+
+def buffers():
+    """Where the buffers of modules are once a stage computes on another device. Nothing computes on
+    torch's "meta", but tensors move there as they move to an accelerator."""
+    first, second = torch.nn.Module(), torch.nn.Module()
+    shared = torch.ones(2, dtype=torch.int64)
+    for module in (first, second):
+        module.register_buffer("shared", shared)
+    first.register_buffer("none", None)
+    first.register_buffer("card", torch.ones(2))
+    second.register_buffer("own", torch.ones(3), persistent=False)
+    layers = [first, second]
+    cards = cards_of(layers, 0, 2)
+    move_buffers(layers, cards, "meta")
+    return {"cards": [card.name for card in cards],
+            "there": [(name, buffer.device.type) for layer in layers
+                      for name, buffer in layer.named_buffers()],
+            "one": first.shared is second.shared, "same": first.card is cards[0].tensor,
+            "values": first.card.tolist()}
 
 
 def forecast():
@@ -260,7 +289,7 @@ def train(job, file, count):
 
 
 CHECKS = {"tokens": tokens, "streams": streams, "loaders": loaders, "refusals": refusals,
-          "ends": ends, "train": train}
+          "ends": ends, "train": train, "buffers": buffers}
 if sys.argv[1] == "unguarded":
     if is_loader():
         tenuto.Pipeline(torch.nn.Sequential(torch.nn.Linear(2, 2)), loss=mixed).fit(mixed)

@@ -51,10 +51,15 @@ class Data(Case):
             "resumed": [[6, 7], [8, 9]],
             "back": [[6, 7], [2, 3], [0, 1], [6, 7], [2, 3]]})
         self.assertEqual(found["held_out"], 2 * [[0, 1], [2, 3], [4, 5]])
-        self.assertEqual(found["evaluated"], [[0, 1], [2, 3], [4]])
+        self.assertEqual(found["evaluated"], [[0, 1], [2, 3], [4], [2, 3]])
         self.expect_words(found["refused"], [
             "dataset is empty: expected at least one row",
             "dataset has no rows when it begins again: expected that each iter() of it"])
+
+    def test_buffers_move_to_the_device(self):
+        self.assertEqual(self.read("buffers"), {
+            "cards": ["0.card"], "one": True, "same": True, "values": [1.0, 1.0],
+            "there": [["shared", "meta"], ["card", "cpu"], ["shared", "meta"], ["own", "meta"]]})
 
     def test_loaders_change_nothing(self):
         forecast = self.read("loaders")["forecast"]
