@@ -294,15 +294,8 @@ Rules make_rules(const TrainOptions& options, const Job& job, const Plan& plan, 
   rules.stages = whole ? rules.whole->stages : plan.stages;
   rules.model = job_model(job, plan);
   rules.cluster = cluster_of(job);
-  const std::optional<SlowLinks> slow_links = slow_links_of(job.resilience.slow_links);
-  CHECK(slow_links, "a job that was loaded has one of the names");
-  rules.slow_links = *slow_links;
-  const std::optional<SlowLinks> mode = mode_of(job.resilience.mode);
-  CHECK(mode, "a job that was loaded has one of the names");
-  rules.mode = *mode;
+  rules.treatments = treatments_of(job.resilience);
   rules.restarts = job.resilience.restarts;
-  rules.layers = *slow_links_of(job.resilience.layers);
-  rules.routing = job.resilience.slow_workers == "adapt";
   // Copies hold final versions only, so a run with copies keeps the barrier.
   rules.chooses_update = job.parallel.optimizer == "auto" && job.resilience.copies == 0;
   rules.resume_shards = start.shards;

@@ -134,18 +134,7 @@ void Turn::hear(const Request& request) {
     make(CheckpointAsked{first_unmade_version(s())});
     return out_.say(cat("asked for a checkpoint: version ", s().save_request, " will be saved"));
   }
-  if (request.kind == Request::Kind::Mode) {
-    return take(take_mode(static_cast<SlowLinks>(request.number)));
-  }
-  if (request.kind == Request::Kind::SlowLinks) {
-    return take(treat_slow_links(static_cast<SlowLinks>(request.number)));
-  }
-  if (request.kind == Request::Kind::SlowWorkers) {
-    return take(treat_slow_workers(static_cast<SlowLinks>(request.number)));
-  }
-  if (request.kind == Request::Kind::Layers) {
-    return take(treat_layers(static_cast<SlowLinks>(request.number)));
-  }
+  if (request.kind == Request::Kind::Treat) return take(treat(request.key, request.how));
   if (request.kind == Request::Kind::Trace) {
     take(trace_next(s(), request.number));
     return out_.say(cat("asked for traces: up to step ", s().trace_until - 1));
@@ -179,8 +168,8 @@ void Turn::hear(const Planned& planned) {
   const bool newest = planned.request == s().planning.request && !s().planning.answered;
   take(take_planned(s(), planned));
   const Planning& planning = s().planning;
-  const bool wanted = newest && !planned.moves.empty() && !planning.stale &&
-                      planning.slow_links == SlowLinks::Adapt && planning.mode == SlowLinks::Adapt;
+  const bool wanted =
+      newest && !planned.moves.empty() && !planning.stale && planning.treatments.act();
   const bool free = s().situation == Situation::Running && s().committed < s().stop_at &&
                     is_plan_adopted(s()) && !is_receiving(s());
   if (wanted && free) take(give_layers(s(), planned));

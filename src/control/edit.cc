@@ -88,31 +88,19 @@ void change(State& s, const HeardAgain& edit) {
 
 void change(State& s, const CheckpointAsked& edit) { s.save_request = edit.version; }
 
-void change(State& s, const SlowLinksTreated& edit) {
-  s.planning.slow_links = edit.how;
-  // Ask for a plan that takes into account what was only observed until now.
-  s.planning.stale = edit.how == SlowLinks::Adapt;
-}
-
 // Asks for a plan that takes into account what was not done until now. With slow links that are not
 // adapted to, no plan is asked for.
-void ask_again(Planning& planning) {
-  planning.stale = planning.stale || planning.slow_links == SlowLinks::Adapt;
-}
-
-void change(State& s, const ModeTaken& edit) {
-  s.planning.mode = edit.mode;
-  if (edit.mode != SlowLinks::Off) ask_again(s.planning);
-}
-
-void change(State& s, const SlowWorkersTreated& edit) {
-  s.planning.routing = edit.routing;
-  if (edit.routing) ask_again(s.planning);
-}
-
-void change(State& s, const LayersTreated& edit) {
-  s.planning.layers = edit.how;
-  if (edit.how != SlowLinks::Off) ask_again(s.planning);
+void change(State& s, const TreatmentChanged& edit) {
+  Planning& planning = s.planning;
+  planning.treatments.set(edit.key, edit.how);
+  const bool adapts = planning.treatments.slow_links == Treatment::Adapt;
+  const bool observes_workers =
+      edit.key == TreatmentKey::SlowWorkers && edit.how == Treatment::Observe;
+  if (edit.key == TreatmentKey::SlowLinks) {
+    planning.stale = adapts;
+  } else if (edit.how != Treatment::Off && !observes_workers) {
+    planning.stale = planning.stale || adapts;
+  }
 }
 
 void change(State& s, const TraceAsked& edit) {
@@ -237,7 +225,7 @@ void change(State& s, const EpochBegun& edit) {
   planning.present_name = planning.previous_name = cat(s.epoch);
   planning.serial += 1;
   // Ask about moves of layers only once the loss has lasted for this number of steps.
-  if (planning.layers != SlowLinks::Off) planning.review_at = s.committed + kLossLasts;
+  if (planning.treatments.layers != Treatment::Off) planning.review_at = s.committed + kLossLasts;
   s.first_plan = planning.serial;
   planning.from = open_step(s);
 }

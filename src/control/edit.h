@@ -83,22 +83,10 @@ struct HeardAgain {
 struct CheckpointAsked {
   int64_t version = 0;
 };
-// From now on the run acts on slow links and slow workers (Adapt), only tells what it would do
-// (Observe), or does not look for them (Off).
-struct ModeTaken {
-  SlowLinks mode = SlowLinks::Adapt;
-};
-// From now on slow links are treated as `how` says.
-struct SlowLinksTreated {
-  SlowLinks how = SlowLinks::Observe;
-};
-// From now on micro-batches may leave slow workers, or not.
-struct SlowWorkersTreated {
-  bool routing = false;
-};
-// From now on moves of layers are treated as `how` says.
-struct LayersTreated {
-  SlowLinks how = SlowLinks::Observe;
+// From now on what `key` names is treated as `how` says.
+struct TreatmentChanged {
+  TreatmentKey key = TreatmentKey::Mode;
+  Treatment how = Treatment::Observe;
 };
 // The steps in [from, until) are traced, too.
 struct TraceAsked {
@@ -271,13 +259,13 @@ struct InstructionTold {
 using Edit =
     std::variant<ClockAdvanced, WorkerHeard, ReportReceived, ShardSaved, RepairsAnnounced, LinkLost,
                  WorkerSuspected, StreamLost, ProcessEnded, CutOff, HeardAgain, CheckpointAsked,
-                 ModeTaken, SlowLinksTreated, SlowWorkersTreated, LayersTreated, TraceAsked,
-                 FaultAdded, StopAsked, RunBegun, WorkerAwaited, MemberLost, JoinersSentBack,
-                 RecoveryBegun, RecoveryPlanned, RestFound, EpochBegun, StepsResumed, JoinerInvited,
-                 JoinerReported, JoinerDropped, JoinersPlaced, JoinerNeeded, MemberJoined,
-                 LayersGiven, LayersMoved, StepCommitted, StepMeasured, CheckpointReady,
-                 CheckpointStored, PlanAsked, PlanAnswered, PlanKept, UpdateWeighed, PlanProposed,
-                 PlanInForce, StepAbandoned, SalvageAgreed, RunEnded, InstructionTold>;
+                 TreatmentChanged, TraceAsked, FaultAdded, StopAsked, RunBegun, WorkerAwaited,
+                 MemberLost, JoinersSentBack, RecoveryBegun, RecoveryPlanned, RestFound, EpochBegun,
+                 StepsResumed, JoinerInvited, JoinerReported, JoinerDropped, JoinersPlaced,
+                 JoinerNeeded, MemberJoined, LayersGiven, LayersMoved, StepCommitted, StepMeasured,
+                 CheckpointReady, CheckpointStored, PlanAsked, PlanAnswered, PlanKept,
+                 UpdateWeighed, PlanProposed, PlanInForce, StepAbandoned, SalvageAgreed, RunEnded,
+                 InstructionTold>;
 
 // Changes the state as the edit says.
 //

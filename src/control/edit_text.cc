@@ -51,17 +51,8 @@ std::string text(const HeardAgain&) { return "the workers are heard again"; }
 std::string text(const CheckpointAsked& edit) {
   return cat("a checkpoint is asked for: version ", edit.version);
 }
-std::string text(const ModeTaken& edit) {
-  return cat("mode: ", name_of_mode(edit.mode), " is asked for");
-}
-std::string text(const SlowLinksTreated& edit) {
-  return cat("slow links: ", name_of(edit.how), " is asked for");
-}
-std::string text(const SlowWorkersTreated& edit) {
-  return cat("slow workers: ", edit.routing ? "adapt" : "observe", " is asked for");
-}
-std::string text(const LayersTreated& edit) {
-  return cat("layers: ", name_of(edit.how), " is asked for");
+std::string text(const TreatmentChanged& edit) {
+  return cat(name_of(edit.key), ": ", name_of(edit.key, edit.how), " is asked for");
 }
 std::string text(const TraceAsked& edit) {
   return cat("traces are asked for: from step ", edit.from, " to before ", edit.until);

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "base/unit.h"
+#include "control/treatment.h"
 #include "ir/layer_move.h"
 #include "ir/plan.h"
 #include "protocol/report.h"
@@ -29,30 +30,20 @@ struct Exited {
   std::string last_words;  // the end of its log, when it ended with an exit code; may be empty
 };
 // A user's request. Stop: stop because of the signal `number`; 0 = because of a wish, so that the
-// run ends well. Checkpoint: save soon. Mode, SlowLinks, SlowWorkers, Layers: treat all of
-// them, slow links, slow workers or moves of layers as the SlowLinks value `number` says. Fault:
-// inject `fault`; it replaces earlier requests of this kind for the same link or worker, or only
-// ends them, see ends_slowness(). Trace: trace the next `number` steps. Signal: send the signal
-// `number` to the worker of `fault`, or start a new process if its kind is "start". Hog: start the
-// hog `fault`, or end the one of its kind beside its worker if `number` is 0. The launcher does
-// these two, and decide() ignores them.
+// run ends well. Checkpoint: save soon. Treat: treat what `key` names as `how` says from now on.
+// Fault: inject `fault`; it replaces earlier requests of this kind for the same link or worker, or
+// only ends them, see ends_slowness(). Trace: trace the next `number` steps. Signal: send the
+// signal `number` to the worker of `fault`, or start a new process if its kind is "start". Hog:
+// start the hog `fault`, or end the one of its kind beside its worker if `number` is 0. The
+// launcher does these two, and decide() ignores them.
 struct Request {
   // What is asked for.
-  enum class Kind : uint8_t {
-    Stop,
-    Checkpoint,
-    Mode,
-    SlowLinks,
-    SlowWorkers,
-    Layers,
-    Fault,
-    Signal,
-    Hog,
-    Trace
-  };
+  enum class Kind : uint8_t { Stop, Checkpoint, Treat, Fault, Signal, Hog, Trace };
   Kind kind = Kind::Stop;
   int number = 0;
   tenuto::Fault fault = {};
+  TreatmentKey key = TreatmentKey::Mode;
+  Treatment how = Treatment::Observe;
 };
 // The manifest of a checkpoint is on disk, or writing it has failed.
 struct Stored {

@@ -65,9 +65,9 @@ bool has_all_layers(const State& state, const Joiner& place) {
 
 DecisionPart give_layers(const State& state, const Planned& planned) {
   DecisionPart out;
-  const SlowLinks how = state.planning.layers;
-  if (how != SlowLinks::Adapt) {
-    out.say(cat("resilience.layers is \"", name_of(how), "\", so nothing moves; ", planned.reason));
+  const Treatment how = state.planning.treatments.layers;
+  if (how != Treatment::Adapt) {
+    out.say(cat(setting_text(TreatmentKey::Layers, how), ", so nothing moves; ", planned.reason));
     return out;
   }
   std::vector<LayerMove> moves = planned.moves;

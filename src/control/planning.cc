@@ -93,10 +93,7 @@ Planning begin_planning(const Rules& rules) {
   planning.present_name = planning.previous_name = cat(rules.epoch);
   planning.from = rules.first_committed();
   planning.troubles = TroubleLog(rules.first_step);
-  planning.mode = rules.mode;
-  planning.slow_links = rules.slow_links;
-  planning.routing = rules.routing;
-  planning.layers = rules.layers;
+  planning.treatments = rules.treatments;
   MonitorOptions options;
   options.least_gain = kLeastGain;
   options.least_op_share = kLeastOpShare;
@@ -143,7 +140,8 @@ PlanRequest question_of(const State& state, std::shared_ptr<const Plan> present,
   Model model = measured_model(state.rules.model, *present, *planning.monitor);
   RemedyTerms terms;
   terms.routes = routing;
-  terms.layers = planning.layers != SlowLinks::Off && state.situation == Situation::Running;
+  terms.layers =
+      planning.treatments.layers != Treatment::Off && state.situation == Situation::Running;
   terms.troubles = planning.troubles.known(open_step(state));
   terms.troubles.lasted = open_step(state) - planning.changed_at;
   terms.left = state.stop_at - state.committed;

@@ -74,6 +74,7 @@ Facts facts_of(const State& state) {
               .plan_from = planning.from,
               .plan_name = planning.present_name,
               .previous_plan = planning.previous_name,
+              .treatments = planning.treatments,
               .ending = state.ending};
   for (const WorkerId member : facts.members) {
     const Member& of = member_of(state, member);

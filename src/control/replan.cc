@@ -24,7 +24,8 @@ std::string percent(double share) { return cat(fixed(100 * share, 1), " %"); }
 // from them, or the choice of the all-reduces depends on the speed of workers.
 bool minds_slow_workers(const State& state) {
   const auto& first = state.rules.plan;
-  return state.planning.routing || state.planning.layers != SlowLinks::Off ||
+  const Treatments& treatments = state.planning.treatments;
+  return treatments.slow_workers == Treatment::Adapt || treatments.layers != Treatment::Off ||
          (first && sums_follow_cluster(first->schedule));
 }
 
@@ -111,7 +112,7 @@ DecisionPart measure_step(const State& state, int64_t step) {
   const Planning& planning = state.planning;
   std::vector<StepSample> samples;
   StepMeasured measured{.step = step};
-  const bool watched = planning.slow_links != SlowLinks::Off && planning.mode != SlowLinks::Off;
+  const bool watched = planning.treatments.watch();
   for (const Member& member : state.members) {
     for (const StepSummary& summary : member.report.steps) {
       if (summary.step != step || !member.alive) continue;
@@ -149,9 +150,10 @@ DecisionPart advance_plan(const State& state) {
     return out;
   }
   if (!planning.answered || !is_plan_adopted(state) || is_receiving(state)) return out;
-  const bool acts = planning.mode == SlowLinks::Adapt;
-  if (!planning.stale || planning.slow_links != SlowLinks::Adapt ||
-      planning.mode == SlowLinks::Off) {
+  const Treatments& treatments = planning.treatments;
+  const bool acts = treatments.mode == Treatment::Adapt;
+  if (!planning.stale || treatments.slow_links != Treatment::Adapt ||
+      treatments.mode == Treatment::Off) {
     return state.rules.chooses_update && acts ? advance_update(state) : std::move(out);
   }
   // While a worker is missing, the first plan cannot come back, and work may go to any survivor.
@@ -164,7 +166,8 @@ DecisionPart advance_plan(const State& state) {
       return out;
     }
   }
-  out.edits.add(PlanAsked{.plan = planning.present, .routing = planning.routing || reduced});
+  const bool routing = treatments.slow_workers == Treatment::Adapt;
+  out.edits.add(PlanAsked{.plan = planning.present, .routing = routing || reduced});
   return out;
 }
 
@@ -182,15 +185,14 @@ DecisionPart take_planned(const State& state, const Planned& planned) {
   }
   if (!running) return out;
   const bool of_update = planned.bearable > 0;
-  if (!of_update && planning.slow_links != SlowLinks::Adapt) return out;
+  if (!of_update && planning.treatments.slow_links != Treatment::Adapt) return out;
   // The plan was made for a cluster that has changed since: another plan follows.
   if (planning.stale || receiving) return out;
   out.alternatives = planned.alternatives;
   out.expected_steps = planned.expected_steps;
-  if (planning.mode != SlowLinks::Adapt) {
+  if (const Treatment mode = planning.treatments.mode; mode != Treatment::Adapt) {
     const char* changes = planned.plan == nullptr ? "" : ", so nothing changes";
-    out.say(cat("resilience.mode is \"", name_of_mode(planning.mode), "\"", changes, "; ",
-                planned.reason));
+    out.say(cat(setting_text(TreatmentKey::Mode, mode), changes, "; ", planned.reason));
     return out;
   }
   if (!planned.moves.empty()) return out;  // give_layers() proposes the plans
@@ -206,31 +208,10 @@ DecisionPart take_planned(const State& state, const Planned& planned) {
   return out;
 }
 
-DecisionPart take_mode(SlowLinks mode) {
+DecisionPart treat(TreatmentKey key, Treatment how) {
   DecisionPart out;
-  out.edits.add(ModeTaken{mode});
-  out.say(cat("requested: resilience.mode is \"", name_of_mode(mode), "\" from now on"));
-  return out;
-}
-
-DecisionPart treat_slow_links(SlowLinks how) {
-  DecisionPart out;
-  out.edits.add(SlowLinksTreated{how});
-  out.say(cat("requested: resilience.slow_links is \"", name_of(how), "\" from now on"));
-  return out;
-}
-
-DecisionPart treat_slow_workers(SlowLinks how) {
-  DecisionPart out;
-  out.edits.add(SlowWorkersTreated{how == SlowLinks::Adapt});
-  out.say(cat("requested: resilience.slow_workers is \"", name_of(how), "\" from now on"));
-  return out;
-}
-
-DecisionPart treat_layers(SlowLinks how) {
-  DecisionPart out;
-  out.edits.add(LayersTreated{how});
-  out.say(cat("requested: resilience.layers is \"", name_of(how), "\" from now on"));
+  out.edits.add(TreatmentChanged{key, how});
+  out.say(cat("requested: ", setting_text(key, how), " from now on"));
   return out;
 }
 

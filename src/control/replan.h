@@ -25,19 +25,9 @@ DecisionPart advance_plan(const State& state);
 // Handles the answer to a request.
 DecisionPart take_planned(const State& state, const Planned& planned);
 
-// From now on acts on slow links and slow workers, only tells what would be done, or does not look
-// for them. The plan in force stays for now.
-DecisionPart take_mode(SlowLinks mode);
-
-// Treats slow links as `how` says from now on.
-DecisionPart treat_slow_links(SlowLinks how);
-
-// Treats slow workers as `how` says from now on: Adapt or Observe. The plan in force stays for
-// now.
-DecisionPart treat_slow_workers(SlowLinks how);
-
-// Treats moves of layers as `how` says from now on. Moves that have begun are finished.
-DecisionPart treat_layers(SlowLinks how);
+// Treats what `key` names as `how` says from now on. The plan in force stays for now, and moves of
+// layers that have begun are finished.
+DecisionPart treat(TreatmentKey key, Treatment how);
 
 // Has `steps` steps traced, from the first one on that no worker can have begun.
 DecisionPart trace_next(const State& state, int64_t steps);

@@ -1,35 +1,12 @@
 #include "control/state.h"
 
 #include <algorithm>
-#include <iterator>
 
 #include "base/check.h"
 #include "control/instruct.h"
 #include "control/planning.h"
 
 namespace tenuto {
-namespace {
-
-constexpr const char* kSlowLinks[] = {"off", "observe", "adapt"};
-
-}  // namespace
-
-const char* name_of(SlowLinks how) { return kSlowLinks[static_cast<size_t>(how)]; }
-
-std::optional<SlowLinks> slow_links_of(std::string_view name) {
-  const auto found = std::find(std::begin(kSlowLinks), std::end(kSlowLinks), name);
-  if (found == std::end(kSlowLinks)) return std::nullopt;
-  return static_cast<SlowLinks>(found - std::begin(kSlowLinks));
-}
-
-const char* name_of_mode(SlowLinks mode) {
-  return mode == SlowLinks::Adapt ? "act" : name_of(mode);
-}
-
-std::optional<SlowLinks> mode_of(std::string_view name) {
-  if (name == "act") return SlowLinks::Adapt;
-  return name == "adapt" ? std::nullopt : slow_links_of(name);
-}
 
 int32_t Rules::worker_count() const {
   int32_t count = plan ? static_cast<int32_t>(plan->schedule.lists.size()) : 0;

@@ -7,11 +7,11 @@
 #include <memory>
 #include <optional>
 #include <string>
-#include <string_view>
 #include <vector>
 
 #include "base/unit.h"
 #include "control/store.h"
+#include "control/treatment.h"
 #include "control/update_choice.h"
 #include "ir/layer_move.h"
 #include "monitor/monitor.h"
@@ -22,18 +22,6 @@
 #include "world/model.h"
 
 namespace tenuto {
-
-// What the coordinator does about slow links (Rules::slow_links), and whether it moves layers
-// because of slow or lost workers (Rules::layers). Observe: it only reports; the plan stays.
-enum class SlowLinks : uint8_t { Off, Observe, Adapt };
-// Its name in job files and requests: off, observe, adapt.
-const char* name_of(SlowLinks how);
-// The value with that name; none if there is no such value.
-std::optional<SlowLinks> slow_links_of(std::string_view name);
-// Its name as a value of resilience.mode: off, observe, act.
-const char* name_of_mode(SlowLinks mode);
-// The value with that name; none if there is no such value.
-std::optional<SlowLinks> mode_of(std::string_view name);
 
 // Layers that are moving now: their receivers get the state while steps go on (layers.h).
 struct LayerTransfer {
@@ -69,15 +57,9 @@ struct Rules {
   // The plan that also has the workers absent at the start. Once one of them has joined, a healthy
   // cluster returns to this one; null: no worker is absent.
   std::shared_ptr<const Plan> whole;
-  Model model;      // as profiled; for planning, op times are replaced by measured ones
-  Cluster cluster;  // when all are well
-  // What these are when the run begins; Planning has what they are now. Routing: micro-batches may
-  // go to other workers while the run goes on. Layers: what is done about workers that stay slow or
-  // are lost.
-  SlowLinks mode = SlowLinks::Adapt;  // of all these
-  SlowLinks slow_links = SlowLinks::Observe;
-  bool routing = false;
-  SlowLinks layers = SlowLinks::Off;
+  Model model;                  // as profiled; for planning, op times are replaced by measured ones
+  Cluster cluster;              // when all are well
+  Treatments treatments;        // when the run begins; Planning has those of now
   bool survive = false;         // steps go on without a lost worker if the others can do its work
   int32_t restarts = 0;         // before the first step: how often a worker may be started again
   bool chooses_update = false;  // the run chooses its kind of update itself (update_choice.h)
@@ -147,11 +129,7 @@ struct Planning {
   int64_t review_at = -1;  // at the commit of this version a better plan is sought in any case
   int64_t changed_at = 0;  // the step at which the cluster last changed
   TroubleLog troubles;     // that the run has had
-  // As the job says, or as a user has asked since.
-  SlowLinks mode = SlowLinks::Adapt;
-  SlowLinks slow_links = SlowLinks::Observe;
-  bool routing = false;
-  SlowLinks layers = SlowLinks::Off;
+  Treatments treatments;   // as the job says, or as a user has asked since
   UpdateChoice update;
 };
 

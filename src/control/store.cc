@@ -117,6 +117,18 @@ std::string read_last_resort(const Json& json, LastResort& last) {
   return fields.wrong();
 }
 
+std::string read_treatments(const Json& json, Treatments& treatments) {
+  Fields fields(json);
+  for (const TreatmentKey key : kTreatmentKeys) {
+    std::string name;
+    fields.read(name_of(key), name);
+    const std::optional<Treatment> how = treatment_from(key, name);
+    if (!how) fields.flaw(cat("'", name_of(key), "' expects a treatment, found '", name, "'"));
+    if (how) treatments.set(key, *how);
+  }
+  return fields.wrong();
+}
+
 }  // namespace
 
 std::string to_json(const Facts& facts) {
@@ -150,6 +162,11 @@ std::string to_json(const Facts& facts) {
                            {"exit_saved", last->exit_saved},
                            {"exit_bare", last->exit_bare},
                            {"ceiling", last->ceiling}};
+  }
+  if (const auto& treatments = facts.treatments) {
+    for (const TreatmentKey key : kTreatmentKeys) {
+      json["treatments"][name_of(key)] = name_of(key, treatments->of(key));
+    }
   }
   if (const auto& ending = facts.ending) {
     json["ending"] = {{"exit_code", ending->exit_code}, {"sentence", ending->sentence}};
@@ -188,6 +205,9 @@ Result<Facts> facts_from_json(std::string_view text, std::string_view origin) {
   fields.read("previous_plan", facts.previous_plan);
   if (const Json* part = fields.part("last_resort")) {
     fields.flaw(read_last_resort(*part, facts.last_resort.emplace()));
+  }
+  if (const Json* part = fields.part("treatments")) {
+    fields.flaw(read_treatments(*part, facts.treatments.emplace()));
   }
   if (const Json* part = fields.part("ending")) {
     fields.flaw(read_ending(*part, facts.ending.emplace()));

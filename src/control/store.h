@@ -9,6 +9,7 @@
 
 #include "base/id.h"
 #include "base/result.h"
+#include "control/treatment.h"
 #include "ir/layer_move.h"
 
 namespace tenuto {
@@ -53,6 +54,8 @@ struct Facts {
   // The names of the newest plan and of the one in force until then; see Planning::present_name.
   std::string plan_name = {}, previous_plan = {};
   std::optional<LastResort> last_resort = {};  // why the step is abandoned for good
+  // The treatments of now; none: an earlier version of the program wrote the facts, or nobody did.
+  std::optional<Treatments> treatments = {};
   std::optional<Ending> ending = {};
   auto operator<=>(const Facts&) const = default;
 };

@@ -50,6 +50,7 @@ void take_up_planning(State& state, const Facts& facts, const PlansOfFacts& plan
   planning.previous_name = facts.previous_plan;
   planning.serial = facts.plan;
   planning.from = facts.plan_from;
+  planning.treatments = facts.treatments.value_or(state.rules.treatments);
   state.first_plan = facts.first_plan;
   if (facts.plan > 1) planning.review_at = facts.committed + kMeasuredAgain;
   for (size_t worker = 0; worker < state.members.size(); ++worker) {
@@ -115,6 +116,7 @@ State take_up_beginning(Rules rules, const Facts& facts, Duration now) {
   CHECK(!facts.begun, "a run that has begun is taken up where it is");
   rules.epoch = std::max(rules.epoch, facts.epoch);
   State state = begin(rules, now);
+  state.planning.treatments = facts.treatments.value_or(rules.treatments);
   if (!facts.ending) return state;
   state.situation = Situation::Ended;
   state.ending = facts.ending;

@@ -220,7 +220,8 @@ void Coordinator::start_again() {
 }
 
 void Coordinator::answer(const Question& question) {
-  if (question.text == "status") return server_->answer(question.id, status_text(state_), "");
+  if (question.text == "status")
+    return server_->answer(question.id, status_text(state_, *input_.job), "");
   const Result<Request> request = request_of(question.text, *input_.job);
   if (!request.ok()) return server_->answer(question.id, "", request.error().message);
   if (request.value().kind == Request::Kind::Signal) {

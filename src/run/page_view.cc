@@ -111,14 +111,13 @@ page::Snapshot snapshot_of(const State& state, const Job& job, KnownTimes& times
   snapshot.plan = planning.present->order;
   snapshot.serial = planning.serial;
   snapshot.in_force = planning.from;
-  snapshot.treatment = name_of_mode(planning.mode);
-  snapshot.slow_links = name_of(planning.slow_links);
-  if (request_of("resilience.slow_workers=adapt", job).ok()) {
-    snapshot.slow_workers = name_of(planning.routing ? SlowLinks::Adapt : SlowLinks::Observe);
-  }
-  if (request_of("resilience.layers=adapt", job).ok()) {
-    snapshot.layers = name_of(planning.layers);
-  }
+  const auto shown = [&](TreatmentKey key) {
+    return shown_treatment(planning.treatments, key, job);
+  };
+  snapshot.treatment = shown(TreatmentKey::Mode);
+  snapshot.slow_links = shown(TreatmentKey::SlowLinks);
+  snapshot.slow_workers = shown(TreatmentKey::SlowWorkers);
+  snapshot.layers = shown(TreatmentKey::Layers);
   snapshot.cpu_seconds = seconds_of(process_cpu_time());
   const Seats seats = job.seats();
   for (size_t w = 0; w < state.members.size(); ++w) {

@@ -18,18 +18,6 @@
 namespace tenuto {
 namespace {
 
-// What is done about a kind of trouble, as a key of the job, can be changed in the live run.
-struct Treatment {
-  const char* key;
-  Request::Kind kind;
-  std::string ResilienceSettings::*setting;
-};
-constexpr std::array<Treatment, 4> kTreatments = {{
-    {"resilience.mode", Request::Kind::Mode, &ResilienceSettings::mode},
-    {"resilience.slow_links", Request::Kind::SlowLinks, &ResilienceSettings::slow_links},
-    {"resilience.slow_workers", Request::Kind::SlowWorkers, &ResilienceSettings::slow_workers},
-    {"resilience.layers", Request::Kind::Layers, &ResilienceSettings::layers},
-}};
 constexpr double kMostMilliseconds = 1e9;
 constexpr int kMostTraced = 1'000'000;   // steps
 constexpr double kMostMegabytes = 1e12;  // per second
@@ -238,22 +226,21 @@ Result<Request> trace_request_of(std::string_view wish) {
 std::optional<Result<Request>> treatment_wish(const std::string& wish, const Job& job) {
   const size_t equals = std::min(wish.find('='), wish.size());
   const std::string value = wish.substr(std::min(equals + 1, wish.size()));
-  const auto* const of =
-      std::find_if(kTreatments.begin(), kTreatments.end(),
-                   [&](const Treatment& one) { return wish.substr(0, equals) == one.key; });
-  const bool is_mode = of != kTreatments.end() && of->kind == Request::Kind::Mode;
-  const std::optional<SlowLinks> how = is_mode ? mode_of(value) : slow_links_of(value);
-  if (of == kTreatments.end() || !how) return std::nullopt;
-  const Request request{of->kind, static_cast<int>(*how)};
-  if (is_mode || of->kind == Request::Kind::SlowLinks) return Result<Request>(request);
-  if (of->kind == Request::Kind::SlowWorkers && *how == SlowLinks::Off) return std::nullopt;
-  if (of->kind == Request::Kind::Layers && !has_fine_stages(job)) {
+  const auto* const of = std::find_if(
+      kTreatmentKeys.begin(), kTreatmentKeys.end(),
+      [&](TreatmentKey key) { return wish.substr(0, equals) == cat("resilience.", name_of(key)); });
+  if (of == kTreatmentKeys.end()) return std::nullopt;
+  const std::optional<Treatment> how = treatment_from(*of, value);
+  if (!how) return std::nullopt;
+  const Request request{.kind = Request::Kind::Treat, .key = *of, .how = *how};
+  if (*of == TreatmentKey::Mode || *of == TreatmentKey::SlowLinks) return Result<Request>(request);
+  if (*of == TreatmentKey::Layers && !has_fine_stages(job)) {
     return Result<Request>(
         invalid("the layers of this run cannot move: it began with resilience.layers = \"off\", "
                 "and its stages are whole; resume it with --resilience.layers=observe"));
   }
   Job asked = job;
-  asked.resilience.*of->setting = value;
+  asked.resilience.*setting_of(*of) = value;
   if (const auto misfit = find_misfit_of_layers(asked)) {
     return Result<Request>(invalid(cat(misfit->key, " ", misfit->sentence)));
   }
@@ -320,6 +307,11 @@ Result<ServedRequest> served_request_of(const std::string& wish, const Job& job)
                      "sync.mode=MODE or sync.mode=auto, checkpoint, kill=N, stop=N, resume=N or ",
                      "start=N with the number of a worker, cpu-hog=N:THREADS, ",
                      "bandwidth-hog=N:RATEMB, kill=coordinator or stop=coordinator"));
+}
+
+std::string shown_treatment(const Treatments& treatments, TreatmentKey key, const Job& job) {
+  const std::string wish = cat("resilience.", name_of(key), "=", name_of(key, Treatment::Adapt));
+  return request_of(wish, job).ok() ? name_of(key, treatments.of(key)) : "";
 }
 
 std::string describe_request(const Request& request) {

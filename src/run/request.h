@@ -32,6 +32,10 @@ using ServedRequest = std::variant<ModeWish, Request>;
 // Errors: Invalid/Call with what can be requested, or with why this run cannot do it
 Result<ServedRequest> served_request_of(const std::string& wish, const Job& job);
 
+// The name of the treatment of now of what `key` names; empty if it cannot be changed while a run
+// of this job goes on.
+std::string shown_treatment(const Treatments& treatments, TreatmentKey key, const Job& job);
+
 // What the events say of a request for a fault.
 std::string describe_request(const Request& request);
 

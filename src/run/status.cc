@@ -8,6 +8,7 @@
 #include "base/text.h"
 #include "control/commit.h"
 #include "control/join.h"
+#include "run/request.h"
 
 namespace tenuto {
 namespace {
@@ -84,7 +85,7 @@ std::vector<std::string> places_by_host(const State& state) {
   return sentences;
 }
 
-std::string status_text(const State& state) {
+std::string status_text(const State& state, const Job& job) {
   const Planning& planning = state.planning;
   Json links = Json::array(), workers = Json::array();
   for (const auto& [ends, watch] : planning.monitor->links) {
@@ -106,6 +107,9 @@ std::string status_text(const State& state) {
   }
   const auto members = std::count_if(state.members.begin(), state.members.end(),
                                      [](const Member& member) { return member.alive; });
+  const auto treatment = [&](TreatmentKey key) {
+    return shown_treatment(planning.treatments, key, job);
+  };
   const Json json = {{"situation", name_of(state.situation)},
                      {"step", open_step(state)},
                      {"steps", state.rules.steps},
@@ -115,7 +119,10 @@ std::string status_text(const State& state) {
                      {"plan", planning.present->order},
                      {"plan_serial", planning.serial},
                      {"plan_from", planning.from},
-                     {"slow_links", name_of(planning.slow_links)},
+                     {"treatment", treatment(TreatmentKey::Mode)},
+                     {"slow_links", treatment(TreatmentKey::SlowLinks)},
+                     {"slow_workers", treatment(TreatmentKey::SlowWorkers)},
+                     {"layers", treatment(TreatmentKey::Layers)},
                      {"links", std::move(links)},
                      {"network", network_of(*planning.monitor)},
                      {"workers", std::move(workers)}};

@@ -15,8 +15,8 @@ namespace tenuto {
 // gathering, running, recovering, salvaging or ended.
 const char* name_of(Situation situation);
 
-// The state of the run as one JSON object.
-std::string status_text(const State& state);
+// The state of a run of the job as one JSON object.
+std::string status_text(const State& state, const Job& job);
 
 // Which workers each host has, with their stages and pipelines: one sentence for each host.
 std::vector<std::string> places_by_host(const State& state);

@@ -1,6 +1,7 @@
 #include "run/status_lines.h"
 
 #include <algorithm>
+#include <array>
 #include <nlohmann/json.hpp>
 
 #include "base/text.h"
@@ -20,6 +21,21 @@ std::string number_of(const Json& status, const char* key) { return status[key].
 std::string first_line(const Json& status) {
   return cat(text_of(status, "job"), ": step ", number_of(status, "step"), " of ",
              number_of(status, "steps"), ", ", text_of(status, "situation"), "\n");
+}
+
+// What is done about troubles, of what can be changed while the run goes on.
+std::string treatment_line(const Json& status) {
+  constexpr std::array<std::array<const char*, 2>, 4> kShown = {{{"treatment", "all troubles"},
+                                                                 {"slow_links", "slow links"},
+                                                                 {"slow_workers", "slow workers"},
+                                                                 {"layers", "layers"}}};
+  std::string line;
+  for (const auto& [key, what] : kShown) {
+    // Absent in the answer of an older coordinator.
+    const std::string how = status.contains(key) ? text_of(status, key) : std::string();
+    if (!how.empty()) line += cat(line.empty() ? "" : ", ", what, ": ", how);
+  }
+  return line + "\n";
 }
 
 std::string network_lines(const Json& network) {
@@ -56,8 +72,8 @@ std::string synchronous_lines(const Json& status) {
   lines += cat("epoch ", number_of(status, "epoch"), ": ", number_of(status, "members"), " of ",
                status["workers"].size(), " workers\n");
   lines += cat("plan ", number_of(status, "plan_serial"), ": ", text_of(status, "plan"),
-               ", in force from step ", number_of(status, "plan_from"),
-               "; slow links: ", text_of(status, "slow_links"), "\n");
+               ", in force from step ", number_of(status, "plan_from"), "\n");
+  lines += treatment_line(status);
   for (const Json& link : status["links"]) {
     lines += cat("link ", number_of(link, "first"), "-", number_of(link, "second"),
                  " is slow: round trip ", number_of(link, "round_trip_ms"), " ms\n");

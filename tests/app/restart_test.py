@@ -284,24 +284,47 @@ class Rehearsed(Restart):
         self.assertEqual(len(self.told(run, "coordinator")), 5)
         self.assertEqual(len(self.told(run, "start")), 0)  # it died before it could say so
 
+    def ask(self, run, command, *words):
+        """What `tenuto COMMAND RUN WORDS` prints; it must succeed."""
+        answer = subprocess.run([TENUTO, command, str(run.folder), *words], text=True,
+                                capture_output=True, timeout=LIMIT)
+        self.assertEqual(answer.returncode, 0, answer.stderr)
+        return answer.stdout
+
     def test_injected_coordinator_deaths(self):
         run = self.start("--job.steps=5000")
         run.wait_for_steps(3)
         for kind in ("kill", "kill"):
             first = self.coordinator(run)
-            answer = subprocess.run([TENUTO, "inject", str(run.folder), f"{kind}=coordinator"],
-                                    text=True, capture_output=True, timeout=LIMIT)
-            self.assertEqual(answer.returncode, 0, answer.stderr)
-            self.assertIn(f"{kind}=coordinator: done in step", answer.stdout)
+            self.assertIn(f"{kind}=coordinator: done in step",
+                          self.ask(run, "inject", f"{kind}=coordinator"))
             self.assertIsNotNone(self.coordinator(run, but=first))
             run.wait_for_steps(len(run.metrics()) + 4)
-        status = json.loads(subprocess.run([TENUTO, "status", str(run.folder), "--json"], text=True,
-                                           capture_output=True, timeout=LIMIT).stdout)
+        status = json.loads(self.ask(run, "status", "--json"))
         self.assertEqual((status["situation"], status["members"], status["epoch"]),
                          ("running", 4, 1))
         run.process.terminate()
         self.assertEqual(run.finish(), 143, run.errors)
         self.assertEqual(len(self.told(run, "coordinator")), 2)
+
+
+    def test_treatments_outlive_the_coordinator(self):
+        run = self.start("--job.steps=5000")
+        run.wait_for_steps(3)
+        for wish in ("resilience.slow_links=off", "resilience.mode=observe",
+                     "resilience.slow_workers=adapt"):
+            self.ask(run, "inject", wish)
+        first = self.coordinator(run)
+        self.ask(run, "inject", "kill=coordinator")
+        self.assertIsNotNone(self.coordinator(run, but=first))
+        run.wait_for_steps(len(run.metrics()) + 4)
+        status = json.loads(self.ask(run, "status", "--json"))
+        self.assertEqual([status[key] for key in ("treatment", "slow_links", "slow_workers")],
+                         ["observe", "off", "adapt"])
+        self.assertIn("all troubles: observe, slow links: off, slow workers: adapt",
+                      self.ask(run, "status"))
+        run.process.terminate()
+        self.assertEqual(run.finish(), 143, run.errors)
 
 
 class Pause(Restart):

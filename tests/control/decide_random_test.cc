@@ -44,7 +44,7 @@ TEST(DecideRandom, LayersMoveWhileWorkersAndCoordinatorsDie) {
   for (uint64_t seed = 0; seed < 1200 / kPart; ++seed) {
     Case of = make_long_case(seed);
     of.stages = 2 + static_cast<int32_t>(seed % 2);
-    of.rules.slow_links = of.rules.layers = SlowLinks::Adapt;
+    of.rules.treatments.slow_links = of.rules.treatments.layers = Treatment::Adapt;
     Chances chances = seed % 4 == 0 ? Chances{.checkpoint = 5} : with_returns();
     chances.layers = 25;
     chances.stop = seed % 5 == 0 ? 1 : 0;
@@ -458,7 +458,7 @@ TEST(DecideRandom, APartOfALayerThatIsTakenForTheWholeIsSeen) {
   for (uint64_t seed = 0; seed < 1200 && !seen; ++seed) {
     Case of = make_long_case(seed);
     of.stages = 2;
-    of.rules.slow_links = of.rules.layers = SlowLinks::Adapt;
+    of.rules.treatments.slow_links = of.rules.treatments.layers = Treatment::Adapt;
     Chances chances = with_returns();
     chances.layers = 25;
     chances.bug = Bug::HalfLayer;

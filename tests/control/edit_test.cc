@@ -27,7 +27,7 @@ bool is_routine(const Edit& edit) {
 Rules story_rules() {
   Rules rules = surviving_rules();
   rules.steps = 100;
-  rules.slow_links = SlowLinks::Adapt;
+  rules.treatments.slow_links = Treatment::Adapt;
   return rules;
 }
 

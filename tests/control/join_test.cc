@@ -186,7 +186,7 @@ TEST(Join, J4ItHasWorkOnceItsReceivedVersionIsCommitted) {
 
 TEST(Join, J4AnotherPlanWaitsForTheStateTransfer) {
   Rules rules = surviving_rules();
-  rules.slow_links = SlowLinks::Adapt;
+  rules.treatments.slow_links = Treatment::Adapt;
   Return run(rules);
   run.wanted.reset();
   run.hear(Planned{run.state.planning.request, nullptr, ""});

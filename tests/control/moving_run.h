@@ -68,7 +68,7 @@ inline MovingPlay play_move(const MovingRun& run, const std::optional<DeathAt>& 
   rules.steps = death && death->returns ? 15 : 12;
   rules.checkpoint_every = run.checkpoint_every;
   rules.survive = true;
-  rules.slow_links = rules.layers = SlowLinks::Adapt;
+  rules.treatments.slow_links = rules.treatments.layers = Treatment::Adapt;
   World world(run.seed, run.stages, run.pipelines, rules,
               {.bug = bug, .fine = true, .death_at = death});
   const State& state = world.state();

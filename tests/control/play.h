@@ -42,6 +42,11 @@ inline LinkSample steady_link(WorkerId from, WorkerId to, Duration way) {
           .of_largest = way};
 }
 
+// A user's request to treat what `key` names as `how` says.
+inline Request request_for(TreatmentKey key, Treatment how) {
+  return {.kind = Request::Kind::Treat, .key = key, .how = how};
+}
+
 // A run whose workers are played by the test, on a clock that it turns.
 class Play {
  public:

@@ -43,7 +43,8 @@ TEST(Recover, C1ADeathBeginsAnEpochWithoutTheDead) {
                                              .incarnations = {0, 0, 0},
                                              .begun = true,
                                              .plan_name = "1",
-                                             .previous_plan = "1"}));
+                                             .previous_plan = "1",
+                                             .treatments = run.state.rules.treatments}));
   ASSERT_TRUE(decision.wanted);
   EXPECT_FALSE(decision.wanted->cluster.workers[3].alive);
   EXPECT_TRUE(decision.wanted->terms.routes);
@@ -339,7 +340,7 @@ TEST(Recover, APlanThatComesInTimeIsUsed) {
 
 TEST(Recover, APlanThatComesTooLateIsRequestedAgain) {
   Rules rules = surviving_rules();
-  rules.slow_links = SlowLinks::Adapt;
+  rules.treatments.slow_links = Treatment::Adapt;
   rules.steps = 100;
   Survival run(rules);
   const Decision death = run.die();

@@ -33,11 +33,11 @@ Plan plan_of_order(const std::string& order) {
   return std::move(plan).value();
 }
 
-Rules adapting_rules(SlowLinks slow_links = SlowLinks::Adapt) {
+Rules adapting_rules(Treatment slow_links = Treatment::Adapt) {
   Rules rules = small_rules();
   rules.steps = 1000;
   rules.checkpoint_every = 0;
-  rules.slow_links = slow_links;
+  rules.treatments.slow_links = slow_links;
   const Plan plan = plan_of_order("1f1b");
   rules.plan = std::make_shared<const Plan>(plan);
   rules.stages = plan.stages;
@@ -73,7 +73,7 @@ TEST(Replan, MeasuredTimesOfAStageThatRecomputes) {
 // `length`.
 class Measured : public Play {
  public:
-  explicit Measured(SlowLinks slow_links = SlowLinks::Adapt)
+  explicit Measured(Treatment slow_links = Treatment::Adapt)
       : Measured(adapting_rules(slow_links)) {}
   explicit Measured(const Rules& rules) : Play(rules) { connect(); }
 
@@ -252,7 +252,7 @@ TEST(Replan, ASlowLinkLeadsToANewPlan) {
 TEST(Replan, ASlowWorkerChangesThePlanWhereRoutingIsAllowed) {
   for (const bool routing : {false, true}) {
     Rules rules = adapting_rules();
-    rules.routing = routing;
+    rules.treatments.slow_workers = routing ? Treatment::Adapt : Treatment::Observe;
     Measured run(rules);
     run.steps(20);
     run.length = 20 * kMillisecond;
@@ -363,17 +363,15 @@ TEST(Replan, WithoutABetterPlanNothingChanges) {
 }
 
 TEST(Replan, ObserveReportsAndOffReportsNothing) {
-  for (const SlowLinks mode : {SlowLinks::Observe, SlowLinks::Off}) {
+  for (const Treatment mode : {Treatment::Observe, Treatment::Off}) {
     Measured run(mode);
     run.steps(20);
     run.delay = 40 * kMillisecond;
     run.steps(10);
     EXPECT_TRUE(run.wanted.empty());
-    EXPECT_EQ(run.verdicts.size(), mode == SlowLinks::Observe ? 1u : 0u);
+    EXPECT_EQ(run.verdicts.size(), mode == Treatment::Observe ? 1u : 0u);
   }
 }
-
-Request treat(Request::Kind kind, SlowLinks how) { return {kind, static_cast<int>(how)}; }
 
 // A slow worker that was only reported is acted on once a user asks for that.
 TEST(Replan, SlowWorkersAreTreatedAsAUserAsks) {
@@ -383,7 +381,7 @@ TEST(Replan, SlowWorkersAreTreatedAsAUserAsks) {
   run.steps(10);
   ASSERT_EQ(run.verdicts.size(), 1u);
   EXPECT_TRUE(run.wanted.empty());
-  run.keep(run.hear(treat(Request::Kind::SlowWorkers, SlowLinks::Adapt)));
+  run.keep(run.hear(request_for(TreatmentKey::SlowWorkers, Treatment::Adapt)));
   EXPECT_EQ(run.reasons.back(), "requested: resilience.slow_workers is \"adapt\" from now on");
   run.steps(1);
   ASSERT_EQ(run.wanted.size(), 1u);
@@ -392,7 +390,7 @@ TEST(Replan, SlowWorkersAreTreatedAsAUserAsks) {
   run.hear(Planned{run.wanted[0].request, nullptr, "the plan stays"});
 
   // From now on changes of its speed are only reported again.
-  run.hear(treat(Request::Kind::SlowWorkers, SlowLinks::Observe));
+  run.hear(request_for(TreatmentKey::SlowWorkers, Treatment::Observe));
   run.length = 10 * kMillisecond;
   run.steps(60);
   EXPECT_EQ(run.verdicts.size(), 2u);
@@ -405,10 +403,10 @@ TEST(Replan, MovesOfLayersAreTreatedAsAUserAsks) {
   run.steps(20);
   run.length = 20 * kMillisecond;
   run.steps(10);
-  for (const SlowLinks how : {SlowLinks::Observe, SlowLinks::Off}) {
-    run.keep(run.hear(treat(Request::Kind::Layers, how)));
-    EXPECT_EQ(run.reasons.back(),
-              cat("requested: resilience.layers is \"", name_of(how), "\" from now on"));
+  for (const Treatment how : {Treatment::Observe, Treatment::Off}) {
+    run.keep(run.hear(request_for(TreatmentKey::Layers, how)));
+    EXPECT_EQ(run.reasons.back(), cat("requested: resilience.layers is \"",
+                                      name_of(TreatmentKey::Layers, how), "\" from now on"));
     run.steps(1);
     // With "off" nothing more is asked, and an answer that comes then moves nothing.
     ASSERT_EQ(run.wanted.size(), 1u);
@@ -426,7 +424,7 @@ TEST(Replan, MovesOfLayersAreTreatedAsAUserAsks) {
 TEST(Replan, AllTroublesAreTreatedAsAUserAsks) {
   Measured run;
   run.steps(20);
-  run.keep(run.hear(treat(Request::Kind::Mode, SlowLinks::Observe)));
+  run.keep(run.hear(request_for(TreatmentKey::Mode, Treatment::Observe)));
   run.delay = 40 * kMillisecond;
   run.until_wanted();
   const auto plan = std::make_shared<const Plan>(plan_of_order("gpipe"));
@@ -435,11 +433,11 @@ TEST(Replan, AllTroublesAreTreatedAsAUserAsks) {
   EXPECT_EQ(told.reason, "resilience.mode is \"observe\", so nothing changes; it is faster");
   EXPECT_FALSE(told.new_plan);
   const size_t asked = run.wanted.size();
-  run.keep(run.hear(treat(Request::Kind::Mode, SlowLinks::Adapt)));
+  run.keep(run.hear(request_for(TreatmentKey::Mode, Treatment::Adapt)));
   run.steps(1);
   ASSERT_EQ(run.wanted.size(), asked + 1);
   EXPECT_TRUE(run.hear(Planned{run.wanted.back().request, plan, "it is faster"}).new_plan);
-  run.keep(run.hear(treat(Request::Kind::Mode, SlowLinks::Off)));
+  run.keep(run.hear(request_for(TreatmentKey::Mode, Treatment::Off)));
   const size_t found = run.verdicts.size();
   run.delay = {};
   run.steps(60);
@@ -448,14 +446,14 @@ TEST(Replan, AllTroublesAreTreatedAsAUserAsks) {
 
 // No plan is asked for while slow links are only observed; once they are adapted to, it is.
 TEST(Replan, SlowWorkersWaitForSlowLinks) {
-  Measured run(SlowLinks::Observe);
+  Measured run(Treatment::Observe);
   run.steps(20);
   run.length = 20 * kMillisecond;
   run.steps(10);
-  run.keep(run.hear(treat(Request::Kind::SlowWorkers, SlowLinks::Adapt)));
+  run.keep(run.hear(request_for(TreatmentKey::SlowWorkers, Treatment::Adapt)));
   run.steps(1);
   EXPECT_TRUE(run.wanted.empty());
-  run.keep(run.hear(treat(Request::Kind::SlowLinks, SlowLinks::Adapt)));
+  run.keep(run.hear(request_for(TreatmentKey::SlowLinks, Treatment::Adapt)));
   run.steps(1);
   ASSERT_EQ(run.wanted.size(), 1u);
   EXPECT_TRUE(run.wanted[0].terms.routes);
@@ -500,7 +498,7 @@ Decision want_link(Play& run, int32_t link, double latency_ms) {
 }
 
 TEST(Replan, AnInjectedSlowLinkStartsAtAFutureStep) {
-  Measured run(SlowLinks::Off);
+  Measured run(Treatment::Off);
   run.steps(5);
   const Decision told = want_link(run, 0, 30);
   EXPECT_EQ(told.reason, "requested: 30 ms more each way on link 0 from step 7");
@@ -529,7 +527,7 @@ TEST(Replan, AnInjectedSlowLinkStartsAtAFutureStep) {
 
 // A request for traces extends one that is under way, so that no worker leaves out a step of it.
 TEST(Replan, TracesAreAskedForFromAFutureStep) {
-  Measured run(SlowLinks::Off);
+  Measured run(Treatment::Off);
   run.steps(5);
   const Decision told = run.hear(Request{Request::Kind::Trace, 3});
   EXPECT_EQ(told.reason, "asked for traces: up to step 9");
@@ -549,7 +547,7 @@ TEST(Replan, TracesAreAskedForFromAFutureStep) {
 
 TEST(Replan, StepsAreTracedAfterADetection) {
   for (const int64_t steps : {0, 4}) {
-    Measured run(SlowLinks::Observe);
+    Measured run(Treatment::Observe);
     run.state.rules.trace_after = steps;
     run.steps(20);
     EXPECT_EQ(run.state.told.trace_until, 0);
@@ -562,7 +560,7 @@ TEST(Replan, StepsAreTracedAfterADetection) {
 }
 
 TEST(Replan, AnInjectedPartitionHappensOnceBesideOtherFaults) {
-  Measured run(SlowLinks::Off);
+  Measured run(Treatment::Off);
   run.steps(5);
   want_link(run, 0, 30);
   Request request{Request::Kind::Fault, 0};
@@ -586,7 +584,7 @@ TEST(Replan, AnInjectedPartitionHappensOnceBesideOtherFaults) {
 }
 
 TEST(Replan, TheLaterOfTwoInjectionsForAStepCounts) {
-  Measured run(SlowLinks::Off);
+  Measured run(Treatment::Off);
   run.steps(5);
   want_link(run, 0, 30);
   want_link(run, 0, 40);

@@ -63,6 +63,10 @@ TEST(Facts, ReadBackAsWritten) {
     }
     if (random.below(2) == 0) facts.last_resort = LastResort{"it broke", 75, 1, any()};
     if (random.below(2) == 0) facts.ending = Ending{143, "stopped"};
+    if (random.below(2) == 0) {
+      facts.treatments =
+          Treatments{Treatment::Off, Treatment::Adapt, Treatment::Adapt, Treatment::Observe};
+    }
     const Result<Facts> back = facts_from_json(to_json(facts), "here");
     ASSERT_TRUE(back.ok()) << back.error().message;
     EXPECT_EQ(back.value(), facts);
@@ -84,6 +88,7 @@ TEST(Facts, TheTypeOfEachFieldIsChecked) {
   Facts facts = facts_of(1);
   facts.last_resort = LastResort{"it broke"};
   facts.ending = Ending{1, "it broke"};
+  facts.treatments.emplace();
   const std::string text = to_json(facts);
   ASSERT_TRUE(facts_from_json(text, "here").ok());
   const auto wrong = [&](const std::string& part, const std::string& instead) {
@@ -102,6 +107,9 @@ TEST(Facts, TheTypeOfEachFieldIsChecked) {
   EXPECT_EQ(wrong("\"cause\":\"it broke\"", "\"cause\":null"), "here: expected the text 'cause'");
   EXPECT_EQ(wrong("\"plan_from\":0", "\"plan_from\":18446744073709551615"),
             "here: expected the whole number 'plan_from'");
+  EXPECT_EQ(wrong("\"slow_workers\":\"observe\"", "\"slow_workers\":\"off\""),
+            "here: 'slow_workers' expects a treatment, found 'off'");
+  EXPECT_EQ(wrong("\"mode\":\"act\"", "\"mode\":3"), "here: expected the text 'mode'");
 }
 
 TEST(Facts, FactsOfAnEarlierFormatAreRead) {

@@ -49,7 +49,7 @@ TEST(PageView, ShowsWhatCanBeChanged) {
   Play play;
   play.connect();
   play.state.planning.present = std::make_shared<const Plan>();
-  play.state.planning.layers = SlowLinks::Adapt;
+  play.state.planning.treatments.layers = Treatment::Adapt;
   Job job = small_job();
   job.resilience.layers = "observe";
   KnownTimes times;

@@ -118,25 +118,23 @@ TEST(Request, TroublesAreTreatedInAnotherWay) {
   job.parallel.stages = job.parallel.pipelines = 2;
   const auto asked = [&job](const std::string& wish) {
     const Result<Request> request = request_of(wish, job);
-    return request.ok() ? std::pair(request.value().kind, request.value().number)
-                        : std::pair(Request::Kind::Stop, -1);
+    EXPECT_TRUE(request.ok() && request.value().kind == Request::Kind::Treat) << wish;
+    return request.ok() ? std::pair(request.value().key, request.value().how)
+                        : std::pair(TreatmentKey::Mode, Treatment::Off);
   };
   const auto refused = [&job](const std::string& wish) {
     const Result<Request> request = request_of(wish, job);
     return request.ok() ? std::string() : request.error().message;
   };
-  const auto number = [](SlowLinks how) { return static_cast<int>(how); };
-  EXPECT_EQ(asked("resilience.mode=act"), std::pair(Request::Kind::Mode, number(SlowLinks::Adapt)));
-  EXPECT_EQ(asked("resilience.mode=observe"),
-            std::pair(Request::Kind::Mode, number(SlowLinks::Observe)));
+  EXPECT_EQ(asked("resilience.mode=act"), std::pair(TreatmentKey::Mode, Treatment::Adapt));
+  EXPECT_EQ(asked("resilience.mode=observe"), std::pair(TreatmentKey::Mode, Treatment::Observe));
   EXPECT_NE(refused("resilience.mode=adapt").find("resilience.mode=act, =observe or =off"),
             std::string::npos);
-  EXPECT_EQ(asked("resilience.slow_links=off"),
-            std::pair(Request::Kind::SlowLinks, number(SlowLinks::Off)));
+  EXPECT_EQ(asked("resilience.slow_links=off"), std::pair(TreatmentKey::SlowLinks, Treatment::Off));
   EXPECT_EQ(asked("resilience.slow_workers=adapt"),
-            std::pair(Request::Kind::SlowWorkers, number(SlowLinks::Adapt)));
+            std::pair(TreatmentKey::SlowWorkers, Treatment::Adapt));
   EXPECT_EQ(asked("resilience.slow_workers=observe"),
-            std::pair(Request::Kind::SlowWorkers, number(SlowLinks::Observe)));
+            std::pair(TreatmentKey::SlowWorkers, Treatment::Observe));
   for (const char* wrong : {"resilience.slow_workers=off", "resilience.slow_workers=",
                             "resilience.slow_workers", "resilience.layers=fast", "resilience"}) {
     EXPECT_NE(refused(wrong).find("resilience.slow_workers=adapt or =observe"), std::string::npos)
@@ -145,12 +143,10 @@ TEST(Request, TroublesAreTreatedInAnotherWay) {
   // Layers can move only if each is a stage of its own from the beginning.
   EXPECT_NE(refused("resilience.layers=adapt").find("its stages are whole"), std::string::npos);
   job.resilience.layers = "observe";
-  EXPECT_EQ(asked("resilience.layers=adapt"),
-            std::pair(Request::Kind::Layers, number(SlowLinks::Adapt)));
-  EXPECT_EQ(asked("resilience.layers=off"),
-            std::pair(Request::Kind::Layers, number(SlowLinks::Off)));
+  EXPECT_EQ(asked("resilience.layers=adapt"), std::pair(TreatmentKey::Layers, Treatment::Adapt));
+  EXPECT_EQ(asked("resilience.layers=off"), std::pair(TreatmentKey::Layers, Treatment::Off));
   EXPECT_EQ(asked("resilience.slow_workers=adapt"),
-            std::pair(Request::Kind::SlowWorkers, number(SlowLinks::Adapt)));
+            std::pair(TreatmentKey::SlowWorkers, Treatment::Adapt));
   job.resilience.copies = 1;
   EXPECT_NE(refused("resilience.layers=adapt").find("resilience.copies = 0"), std::string::npos);
 }

@@ -16,8 +16,40 @@ namespace {
 
 using Json = nlohmann::json;
 
+Job small_job() {
+  Job job;
+  job.parallel.pipelines = job.parallel.stages = 2;
+  return job;
+}
+
 Json worker_in(const State& state, size_t worker) {
-  return Json::parse(status_text(state))["workers"][worker];
+  return Json::parse(status_text(state, small_job()))["workers"][worker];
+}
+
+// As on the page, a treatment that cannot be changed in this run is empty in JSON and not printed.
+TEST(Status, TellsHowTroublesAreTreated) {
+  Play play;
+  play.connect();
+  Planning& planning = play.state.planning;
+  planning.present = std::make_shared<const Plan>();
+  planning.treatments = {Treatment::Observe, Treatment::Adapt, Treatment::Adapt,
+                         Treatment::Observe};
+  Job job = small_job();
+  const auto shown = [&] {
+    Json json = Json::parse(status_text(play.state, job));
+    json["job"] = "small";
+    const std::string lines = status_lines(json.dump());
+    const size_t begin = lines.find("all troubles");
+    return lines.substr(begin, lines.find('\n', begin) - begin);
+  };
+  EXPECT_EQ(shown(), "all troubles: observe, slow links: adapt, slow workers: adapt");
+  EXPECT_EQ(Json::parse(status_text(play.state, job))["layers"], "");
+  job.resilience.layers = "observe";
+  const Json json = Json::parse(status_text(play.state, job));
+  EXPECT_EQ(json["treatment"], "observe");
+  EXPECT_EQ(json["layers"], "observe");
+  EXPECT_EQ(shown(),
+            "all troubles: observe, slow links: adapt, slow workers: adapt, layers: observe");
 }
 
 TEST(Status, NamesTheCauseOfASlowWorkerAndItsHost) {

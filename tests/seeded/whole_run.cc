@@ -187,7 +187,7 @@ Rules rules_of(const Job& job, const Plan& plan, const RunDirectory& directory) 
   rules.plan = std::make_shared<const Plan>(plan);
   rules.model = job_model(job, plan);
   rules.cluster = cluster_of(job);
-  rules.slow_links = SlowLinks::Off;
+  rules.treatments.slow_links = Treatment::Off;
   rules.survive = true;
   rules.directory = directory.path();
   rules.start_limit = rules.silence_limit = rules.stop_limit = rules.salvage_limit = kLong;
