@@ -28,17 +28,11 @@ bool is_ready(const State& state, const Member& member) {
          !member.report.address.empty();
 }
 
-// Of the holders of the stage, the one that is the donor of the fewest stages so far; on a tie the
-// lower number.
-WorkerId choose_donor(const State& state, StageId stage, std::map<WorkerId, int>& transfers) {
-  WorkerId chosen;
-  for (const WorkerId holder : state.stages[static_cast<size_t>(stage.value)].holders) {
-    const Member& member = member_of(state, holder);
-    if (!has_state(member)) continue;
-    if (chosen.value < 0 || transfers[holder] < transfers[chosen]) chosen = holder;
-  }
-  if (chosen.value >= 0) ++transfers[chosen];
-  return chosen;
+// The holders of the stage that have its state.
+std::vector<WorkerId> possible_donors(const State& state, StageId stage) {
+  std::vector<WorkerId> holders = state.stages[static_cast<size_t>(stage.value)].holders;
+  std::erase_if(holders, [&](WorkerId holder) { return !has_state(member_of(state, holder)); });
+  return holders;
 }
 
 // The processes that wait for a place and are ready to take it.
@@ -158,7 +152,7 @@ DecisionPart give_places(const State& state, Duration now) {
     Joiner place{worker, member_of(state, worker).report.incarnation,
                  stages_of(state.stages, worker)};
     for (const StageId stage : place.stages) {
-      place.donors.push_back(choose_donor(state, stage, transfers));
+      place.donors.push_back(choose_donor(possible_donors(state, stage), transfers));
       joiners[static_cast<size_t>(stage.value)].push_back(worker);
     }
     placed.places.push_back(std::move(place));

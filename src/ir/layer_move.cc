@@ -28,4 +28,28 @@ std::vector<LayerMove> moves_between(const std::vector<Stage>& from, const std::
   return moves;
 }
 
+WorkerId choose_donor(const std::vector<WorkerId>& holders, std::map<WorkerId, int>& transfers) {
+  WorkerId chosen{-1};
+  for (const WorkerId holder : holders) {
+    if (chosen.value < 0 || transfers[holder] < transfers[chosen]) chosen = holder;
+  }
+  if (chosen.value >= 0) ++transfers[chosen];
+  return chosen;
+}
+
+std::vector<LayerMove> joins_between(const std::vector<Stage>& from, const std::vector<Stage>& to) {
+  CHECK(from.size() == to.size(), "the same layers");
+  std::vector<LayerMove> joins;
+  std::map<WorkerId, int> transfers;
+  for (size_t s = 0; s < from.size(); ++s) {
+    const auto& before = from[s].holders;
+    CHECK(!before.empty(), "a holder that sends the stage");
+    for (const WorkerId holder : to[s].holders) {
+      if (std::find(before.begin(), before.end(), holder) != before.end()) continue;
+      joins.push_back({{static_cast<int32_t>(s)}, choose_donor(before, transfers), holder});
+    }
+  }
+  return joins;
+}
+
 }  // namespace tenuto

@@ -20,8 +20,30 @@ using SharedPlan = std::shared_ptr<const Plan>;
 
 // After a move of layers: until the next plan is in force.
 constexpr int64_t kStepsOfAPlan = 4;
+// The name of the steps in which workers that have come back receive their state.
+constexpr const char* kReceives = "a worker receives the state";
+
+// The name of the steps after the begin of an episode, until a decision; `came`: workers have come
+// back in it.
+const char* name_of_reaction(bool came) {
+  return came ? "the plan with the workers that have come back" : "the present plan";
+}
 
 bool hold_the_same(const Plan& a, const Plan& b) { return a.stages == b.stages; }
+
+std::vector<bool> alive_in(const Cluster& cluster) {
+  std::vector<bool> alive;
+  for (const Worker& worker : cluster.workers) alive.push_back(worker.alive);
+  return alive;
+}
+
+// How workers come back: for some steps they receive their state, then a plan with them comes into
+// force.
+struct Arrival {
+  SharedPlan plan;    // null: nobody has come back
+  int64_t steps = 0;  // under the plan before
+  Duration cost{};    // of the state, once
+};
 
 // A rehearsal under way.
 class Stager {
@@ -35,22 +57,40 @@ class Stager {
 
   const SharedPlan& home() const { return home_; }
 
-  // The plan that is in force when an episode begins, under `plan` so far: without the dead; and
-  // the first plan again once a worker has come back.
+  // The plan that is in force when an episode begins, under `plan` so far: without the dead.
   Result<SharedPlan> starting(const SharedPlan& plan, const Cluster& now) const {
-    std::vector<bool> alive;
-    for (const Worker& worker : now.workers) alive.push_back(worker.alive);
-    bool misses = false, has_dead = false;  // a live worker; a dead one
+    const std::vector<bool> alive = alive_in(now);
+    bool has_dead = false;
     for (size_t w = 0; w < alive.size(); ++w) {
       const WorkerId worker{static_cast<int32_t>(w)};
-      const bool there = !stages_of(plan->stages, worker).empty();
-      has_dead = has_dead || (there && !alive[w]);
-      misses = misses || (alive[w] && !there && !stages_of(home_->stages, worker).empty());
+      has_dead = has_dead || (!alive[w] && !stages_of(plan->stages, worker).empty());
     }
-    if (!misses && !has_dead) return plan;
-    auto without = without_workers(misses ? *home_ : *plan, alive);
+    if (!has_dead) return plan;
+    auto without = without_workers(*plan, alive);
     if (!without.ok()) return without.error();
     return std::make_shared<const Plan>(std::move(without).value());
+  }
+
+  // How the workers come back that live in the episode and have no place in `plan`, which has no
+  // dead one: to their places in the first plan.
+  Result<Arrival> arrival(const SharedPlan& plan, size_t episode) const {
+    const Episode& now = it_.episodes[episode];
+    const std::vector<bool> alive = alive_in(now.cluster);
+    bool misses = false;
+    for (size_t w = 0; w < alive.size(); ++w) {
+      const WorkerId worker{static_cast<int32_t>(w)};
+      misses = misses || (alive[w] && stages_of(plan->stages, worker).empty() &&
+                          !stages_of(home_->stages, worker).empty());
+    }
+    if (!misses) return Arrival{};
+    auto with = without_workers(*home_, alive);
+    if (!with.ok()) return with.error();
+    Arrival arrival{std::make_shared<const Plan>(std::move(with).value()),
+                    std::min(kStepsOfAMove, now.steps),
+                    {}};
+    arrival.cost = cost_of_moves(joins_between(plan->stages, arrival.plan->stages), *plan,
+                                 it_.model, now.cluster);
+    return arrival;
   }
 
   // Steps of the episode that pass under the old plan.
@@ -148,8 +188,12 @@ class Run {
     if (!starting.ok()) return starting.error();
     plan_ = std::move(starting).value();
     log_.note(it_.healthy, now.cluster, begun_);
-    int64_t lasted = stager_.reaction(e);
-    if (const Status gone = go(e, lasted, {}, "the present plan", ""); !gone.ok()) return gone;
+    int64_t lasted = 0;
+    if (const Status come = take_in(e, lasted); !come.ok()) return come;
+    const int64_t reaction = std::min(stager_.reaction(e), now.steps - lasted);
+    const Status reacted = go(e, reaction, {}, name_of_reaction(lasted > 0), "");
+    if (!reacted.ok()) return reacted;
+    lasted += reaction;
     while (lasted < now.steps) {
       int64_t until = now.steps;
       Duration change{};
@@ -190,12 +234,28 @@ class Run {
     return ok();
   }
 
+  // Gives workers that have come back their places; `lasted`: how many steps of the episode pass
+  // meanwhile. If the episode ends before, they come in a later one.
+  Status take_in(size_t e, int64_t& lasted) {
+    auto found = stager_.arrival(plan_, e);
+    if (!found.ok()) return found.error();
+    const Arrival& arrival = found.value();
+    if (arrival.plan == nullptr) return ok();
+    lasted = arrival.steps;
+    if (const Status gone = go(e, lasted, {}, kReceives, ""); !gone.ok()) return gone;
+    if (lasted == it_.episodes[e].steps) return ok();
+    plan_ = arrival.plan;
+    owed_ = arrival.cost;
+    return ok();
+  }
+
   // Makes steps under the present plan.
   Status go(size_t e, int64_t steps, Duration change, const std::string& remedy,
             const std::string& reason) {
     if (steps == 0) return ok();
     const auto step = stager_.step(plan_, e);
     if (!step.ok()) return step.error();
+    change += std::exchange(owed_, {});
     add_part(result_, {begun_, begun_ + steps, step.value(), change, *plan_, remedy, reason});
     begun_ += steps;
     return ok();
@@ -206,6 +266,7 @@ class Run {
   SharedPlan plan_;
   TroubleLog log_;
   int64_t begun_ = 0;
+  Duration owed_{};  // what the next steps cost in addition, once
   Rehearsed result_;
 };
 
@@ -213,6 +274,8 @@ class Run {
 struct Way {
   SharedPlan plan;
   Rehearsed so_far;
+  int64_t begun = 0;  // steps of the episode that is added next
+  Duration owed{};    // what its next steps cost in addition, once
 };
 
 // A plan that a decision could choose.
@@ -257,6 +320,7 @@ class Hindsight {
       auto starting = stager_.starting(way.plan, now.cluster);
       if (!starting.ok()) return starting.error();
       way.plan = std::move(starting).value();
+      if (const Status come = take_in(way, e); !come.ok()) return come;
     }
     const auto home = stager_.starting(stager_.home(), now.cluster);
     if (!home.ok()) return home.error();
@@ -278,6 +342,23 @@ class Hindsight {
   const std::vector<Way>& ways() const { return ways_; }
 
  private:
+  // Gives workers that have come back their places, as a run does.
+  Status take_in(Way& way, size_t e) {
+    way.begun = 0;
+    auto found = stager_.arrival(way.plan, e);
+    if (!found.ok()) return found.error();
+    const Arrival& arrival = found.value();
+    if (arrival.plan == nullptr) return ok();
+    const auto step = stager_.step(way.plan, e);
+    if (!step.ok()) return step.error();
+    way.begun = arrival.steps;
+    add_part(way.so_far, {begun_, begun_ + way.begun, step.value(), {}, *way.plan, kReceives, ""});
+    if (way.begun == it_.episodes[e].steps) return ok();
+    way.plan = arrival.plan;
+    way.owed = arrival.cost;
+    return ok();
+  }
+
   // What decisions could choose from if they knew how long the episode lasts.
   std::vector<Choice> choices_in(size_t e, const SharedPlan& home) const {
     std::vector<Choice> bases, choices;
@@ -305,21 +386,24 @@ class Hindsight {
   // The way through the episode with this choice; nothing when it is impossible.
   std::optional<Way> with(const Way& way, const Choice& choice, size_t e) {
     const Episode& now = it_.episodes[e];
+    const int64_t begun = begun_ + way.begun, left = now.steps - way.begun;
+    if (left == 0) return *choice.plan == *way.plan ? std::optional(way) : std::nullopt;
     const auto before = stager_.step(way.plan, e);
     const auto after = stager_.step(choice.plan, e);
     if (!before.ok() || !after.ok() || !have_equal_counts(way.plan->stages, choice.plan->stages))
       return std::nullopt;
     if (stager_.goes_home(*choice.plan, e) && choice.plan != stager_.home()) return std::nullopt;
     Way longer{choice.plan, way.so_far};
-    int64_t reaction = stager_.reaction(e);
-    if (!hold_the_same(*way.plan, *choice.plan)) {
-      reaction = std::min(now.steps, reaction + kStepsOfAMove);
-    }
+    int64_t reaction = std::min(left, stager_.reaction(e));
+    if (!hold_the_same(*way.plan, *choice.plan))
+      reaction = std::min(left, reaction + kStepsOfAMove);
+    const int64_t changed = begun + reaction, end = begun_ + now.steps;
+    const Duration change = stager_.change(*way.plan, *choice.plan, now.cluster);
+    add_part(longer.so_far, {begun, changed, before.value(), way.owed, *way.plan,
+                             name_of_reaction(way.begun > 0), ""});
     add_part(longer.so_far,
-             {begun_, begun_ + reaction, before.value(), {}, *way.plan, "the present plan", ""});
-    add_part(longer.so_far, {begun_ + reaction, begun_ + now.steps, after.value(),
-                             stager_.change(*way.plan, *choice.plan, now.cluster), *choice.plan,
-                             choice.remedy, ""});
+             {changed, end, after.value(), change + (reaction == 0 ? way.owed : Duration{}),
+              *choice.plan, choice.remedy, ""});
     return longer;
   }
 

@@ -30,7 +30,8 @@ struct Rehearsal {
   bool routes = false;  // as RemedyTerms
   bool layers = false;
   // From the begin of an episode to the first step of another plan: until a change is certain, the
-  // plan is computed, and no worker can have begun a step. A dead worker is left out at once.
+  // plan is computed, and no worker can have begun a step. A dead worker is left out at once. A
+  // worker that comes back first receives its state, as layers that move do (outlay.h).
   int64_t reaction_steps = 6;
 };
 

@@ -1,0 +1,81 @@
+// Decisions played through troubles of known durations, on prices alone.
+#include "remedy/rehearse.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+#include "plan/make_plan.h"
+#include "remedy/outlay.h"
+
+namespace tenuto {
+namespace {
+
+constexpr Duration kMillisecond = std::chrono::milliseconds(1);
+
+// Two pipelines of two stages, with 1 MB of parameters each; links take 0.1 ms and 1 ms for 1 MB.
+Rehearsal small_rehearsal() {
+  Shape shape;
+  shape.stages = shape.layers = shape.pipelines = 2;
+  shape.micros = 4;
+  shape.order = "1f1b";
+  Rehearsal rehearsal;
+  rehearsal.plan = make_plan(shape).value();
+  Layer layer{.forward = kMillisecond, .backward_input = 2 * kMillisecond};
+  layer.parameters = {1'000'000};
+  rehearsal.model.layers.assign(2, layer);
+  rehearsal.healthy = uniform_cluster(4, {kMillisecond / 10, 1e9});
+  return rehearsal;
+}
+
+// Worker 3 is dead for 10 steps, lives for `alive`, and is dead again for 10.
+Rehearsal coming_back(int64_t alive) {
+  Rehearsal rehearsal = small_rehearsal();
+  Cluster without = rehearsal.healthy;
+  without.workers[3].alive = false;
+  rehearsal.episodes = {{without, 10}, {rehearsal.healthy, alive}, {without, 10}};
+  return rehearsal;
+}
+
+// Parameters, and optimizer state of twice their size, are sent by the other holder of its stage.
+TEST(Rehearse, AWorkerThatComesBackFirstReceivesItsState) {
+  const Rehearsal rehearsal = coming_back(30);
+  const auto run = rehearse(rehearsal);
+  ASSERT_TRUE(run.ok()) << run.error().message;
+  const auto& parts = run.value().parts;
+  const auto receives = std::find_if(parts.begin(), parts.end(), [](const RehearsedSteps& part) {
+    return part.remedy == "a worker receives the state";
+  });
+  ASSERT_NE(receives, parts.end());
+  ASSERT_NE(receives + 1, parts.end());
+  EXPECT_EQ(receives->first, 10);
+  EXPECT_EQ(receives->end, 10 + kStepsOfAMove);
+  EXPECT_EQ(receives->change, Duration{});
+  EXPECT_TRUE(receives->plan.schedule.lists[3].empty());
+  const RehearsedSteps& with = *(receives + 1);
+  EXPECT_EQ(with.change, 3 * kMillisecond + kMillisecond / 10);
+  EXPECT_FALSE(with.plan.schedule.lists[3].empty());
+  EXPECT_LT(with.step, receives->step);
+  const auto best = best_in_hindsight(rehearsal);
+  ASSERT_TRUE(best.ok()) << best.error().message;
+  EXPECT_LE(best.value().total_ms, run.value().total_ms);
+  EXPECT_EQ(best.value().parts.back().end, 50);
+}
+
+TEST(Rehearse, AWorkerThatIsSoonGoneAgainTakesNoPlace) {
+  const Rehearsal rehearsal = coming_back(kStepsOfAMove - 1);
+  for (const auto& run : {rehearse(rehearsal), best_in_hindsight(rehearsal)}) {
+    ASSERT_TRUE(run.ok()) << run.error().message;
+    int64_t end = 0;
+    for (const RehearsedSteps& part : run.value().parts) {
+      EXPECT_TRUE(part.plan.schedule.lists[3].empty()) << part.first;
+      EXPECT_EQ(part.change, Duration{}) << part.first;
+      EXPECT_EQ(part.first, end);
+      end = part.end;
+    }
+    EXPECT_EQ(end, 20 + kStepsOfAMove - 1);
+  }
+}
+
+}  // namespace
+}  // namespace tenuto
