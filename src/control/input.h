@@ -61,6 +61,8 @@ struct Planned {
   std::vector<LayerMove> moves = {};
   // Moves would pay once the cluster has not changed for this many steps; -1 = no moves would pay.
   int64_t pays_after = -1;
+  // A better choice that may only be observed: RemedyChoice::observed.
+  std::string observed = {};
   // What was compared, and for how many steps the cluster is expected to stay as it is.
   std::vector<Alternative> alternatives = {};
   double expected_steps = 0;

@@ -142,6 +142,7 @@ PlanRequest question_of(const State& state, std::shared_ptr<const Plan> present,
   terms.routes = routing;
   terms.layers =
       planning.treatments.layers != Treatment::Off && state.situation == Situation::Running;
+  terms.only_observes_layers = planning.treatments.layers == Treatment::Observe;
   terms.troubles = planning.troubles.known(open_step(state));
   terms.troubles.lasted = open_step(state) - planning.changed_at;
   terms.left = state.stop_at - state.committed;

@@ -6,6 +6,7 @@
 #include "base/text.h"
 #include "control/commit.h"
 #include "ir/check.h"
+#include "monitor/slow_scope.h"
 #include "plan/lower.h"
 #include "plan/routed.h"
 
@@ -38,15 +39,28 @@ std::vector<bool> alive_in(const State& state) {
 
 }  // namespace
 
-std::string name_of(const Rules& rules, WorkerId worker) {
-  const std::vector<StageId> stages = stages_of(rules.stages, worker);
-  if (stages.empty()) return cat("worker ", worker);
-  size_t pipelines = static_cast<size_t>(rules.pipelines);
+Seats seats_of(const Rules& rules) {
+  if (!rules.places.empty()) return Seats(rules.places);
+  size_t pipelines = static_cast<size_t>(std::max(0, rules.pipelines));
   for (const Stage& stage : rules.stages) {
     if (rules.pipelines == 0) pipelines = std::max(pipelines, stage.holders.size());
   }
-  const int32_t workers = std::max(1, rules.worker_count() / static_cast<int32_t>(pipelines));
-  const Seats seats = rules.places.empty() ? Seats(workers) : Seats(rules.places);
+  const auto most = static_cast<int32_t>(std::max<size_t>(1, pipelines));
+  return Seats(std::max(1, rules.worker_count() / most));
+}
+
+std::string scope_of_link(const State& state, const MonitorState& monitor,
+                          std::pair<WorkerId, WorkerId> link) {
+  std::vector<std::string> hosts;
+  for (const Member& member : state.members) hosts.push_back(host_of_worker(member.report));
+  return slow_scope(link, monitor.links, link_groups(hosts, state.rules.cluster.ports),
+                    seats_of(state.rules));
+}
+
+std::string name_of(const Rules& rules, WorkerId worker) {
+  const std::vector<StageId> stages = stages_of(rules.stages, worker);
+  if (stages.empty()) return cat("worker ", worker);
+  const Seats seats = seats_of(rules);
   std::string names;
   for (const StageId stage : stages) names += cat(names.empty() ? "" : ", ", stage);
   return cat("worker ", worker, stages.size() == 1 ? " (stage " : " (stages ", names,
@@ -151,7 +165,8 @@ Result<Plan> plan_without(const State& state, WorkerId worker) {
 }
 
 bool concern_one_thing(const Fault& one, const Fault& other) {
-  return one.kind == other.kind && one.link == other.link && one.worker == other.worker;
+  return one.kind == other.kind && one.link == other.link && one.pair == other.pair &&
+         one.port == other.port && one.worker == other.worker;
 }
 
 std::shared_ptr<const Plan> plan_of(const Planning& planning, int64_t step) {

@@ -3,17 +3,28 @@
 
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "base/result.h"
 #include "control/state.h"
 #include "control/store.h"
+#include "monitor/monitor.h"
 #include "protocol/report.h"
+#include "world/seats.h"
 
 namespace tenuto {
 
 // "worker 3 (stage 1 of pipeline 1)".
 std::string name_of(const Rules& rules, WorkerId worker);
+
+// The places of the workers of a run.
+Seats seats_of(const Rules& rules);
+
+// What is slow as a whole when this link is, as `monitor` has judged all links
+// (monitor/slow_scope.h); empty = the link alone.
+std::string scope_of_link(const State& state, const MonitorState& monitor,
+                          std::pair<WorkerId, WorkerId> link);
 
 // Seconds as text for sentences, such as "1.5".
 std::string seconds(Duration duration);
@@ -68,7 +79,7 @@ Result<Plan> plan_of_the_living(const State& state);
 // plan_of_the_living() if `worker` were not alive either.
 Result<Plan> plan_without(const State& state, WorkerId worker);
 
-// True when two requested faults have the same kind and the same link or worker: the later one
+// True when two requested faults have the same kind and the same links or worker: the later one
 // replaces the earlier one.
 bool concern_one_thing(const Fault& one, const Fault& other);
 

@@ -87,17 +87,22 @@ int64_t review_of(const State& state, const Planned& planned) {
   return version < state.stop_at ? version : -1;
 }
 
-// Adds the hosts of workers to the verdicts on them. What the kernel of a host does not tell is
+// Adds the hosts of workers to the verdicts on them, and to those on slow links what is slow as a
+// whole; `found`: the state of detection after them. What the kernel of a host does not tell is
 // said once, for the first of its workers.
-void name_hosts(const State& state, std::vector<Verdict>& verdicts) {
+void name_places(const State& state, const MonitorState& found, std::vector<Verdict>& verdicts) {
   std::set<std::string> told;
   for (const WorkerId worker : state.planning.monitor->told_unmeasured) {
     told.insert(host_of_worker(state.members[static_cast<size_t>(worker.value)].report));
   }
   for (Verdict& verdict : verdicts) {
-    if (verdict.kind == VerdictKind::SlowLink || verdict.kind == VerdictKind::LinkHealed) continue;
-    const Member& member = state.members[static_cast<size_t>(verdict.from.value)];
-    verdict.host = host_of_worker(member.report);
+    if (verdict.kind == VerdictKind::LinkHealed) continue;
+    if (verdict.kind == VerdictKind::SlowLink) {
+      verdict.scope = scope_of_link(state, found, {verdict.from, verdict.to});
+    } else {
+      const Member& member = state.members[static_cast<size_t>(verdict.from.value)];
+      verdict.host = host_of_worker(member.report);
+    }
     verdict.sentence = sentence_of(verdict);
   }
   std::erase_if(verdicts, [&](const Verdict& verdict) {
@@ -132,7 +137,7 @@ DecisionPart measure_step(const State& state, int64_t step) {
     measured.other = by_link || detection.changed;
     measured.monitor = std::make_shared<const MonitorState>(std::move(detection.state));
     out.verdicts = std::move(detection.verdicts);
-    name_hosts(state, out.verdicts);
+    name_places(state, *measured.monitor, out.verdicts);
   }
   out.edits.add(std::move(measured));
   return out;
@@ -190,6 +195,10 @@ DecisionPart take_planned(const State& state, const Planned& planned) {
   if (planning.stale || receiving) return out;
   out.alternatives = planned.alternatives;
   out.expected_steps = planned.expected_steps;
+  if (!planned.observed.empty()) {
+    out.say(cat(setting_text(TreatmentKey::Layers, planning.treatments.layers),
+                ", so no layer moves; ", planned.observed));
+  }
   if (const Treatment mode = planning.treatments.mode; mode != Treatment::Adapt) {
     const char* changes = planned.plan == nullptr ? "" : ", so nothing changes";
     out.say(cat(setting_text(TreatmentKey::Mode, mode), changes, "; ", planned.reason));
@@ -232,7 +241,7 @@ DecisionPart inject(const State& state, const Fault& wanted) {
     out.say(cat("requested: no injected fault on ",
                 wanted.kind == "clock-skew" ? cat("the clock of worker ", wanted.worker)
                 : is_of_worker(wanted)      ? cat("worker ", wanted.worker)
-                                            : cat("link ", wanted.link),
+                                            : describe_links(wanted),
                 " from step ", from));
   } else {
     out.say(cat("requested: ", describe(fault), lasts(fault) ? " from step " : " in step ", from));

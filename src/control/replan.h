@@ -33,7 +33,7 @@ DecisionPart treat(TreatmentKey key, Treatment how);
 DecisionPart trace_next(const State& state, int64_t steps);
 
 // Injects the fault `wanted` from the first step on that no worker can have begun. It replaces an
-// earlier request of this kind for the same link or worker.
+// earlier request of this kind for the same links or worker.
 DecisionPart inject(const State& state, const Fault& wanted);
 
 }  // namespace tenuto

@@ -86,6 +86,10 @@ std::string cause_text(const Verdict& verdict) {
              ": ", figures);
 }
 
+std::string scope_text(const std::string& scope) {
+  return scope.empty() ? scope : cat("all links of ", scope, " are slow");
+}
+
 std::string sentence_of(const Verdict& verdict) {
   if (verdict.kind == VerdictKind::Unmeasured) return unmeasured_text(verdict);
   // Round down and stop at 0.99: 1.00 would claim certainty.
@@ -102,7 +106,8 @@ std::string sentence_of(const Verdict& verdict) {
   return cat("link ", verdict.from, "-", verdict.to, " (worker ", verdict.from, " to worker ",
              verdict.to, ")", verdict.kind == VerdictKind::SlowLink ? " is slow" : " is healed",
              rest, "round trip ", short_number(to_milliseconds(verdict.before)), " -> ",
-             short_number(to_milliseconds(verdict.after)), " ms, sure ", sure);
+             short_number(to_milliseconds(verdict.after)), " ms, sure ", sure,
+             verdict.scope.empty() ? "" : "; ", scope_text(verdict.scope));
 }
 
 }  // namespace tenuto

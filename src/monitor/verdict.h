@@ -41,16 +41,22 @@ struct Verdict {
   // Unmeasured: whether the host tells each.
   Figure run_delay_is = Figure::Known, pressure_is = Figure::Known;
   std::string host;      // of a worker; empty = not known to detection
+  std::string scope;     // of a slow link: the whole that is slow (slow_scope.h); empty = it alone
   std::string sentence;  // all of this, for people
 };
 
 // The sentence of a verdict, from its other fields.
 //
 //   link 2-3 (worker 2 to worker 3) is slow since step 40: round trip 0.2 -> 40.1 ms, sure 0.99
+//   link 0-1 (worker 0 to worker 1) is slow since step 40: round trip 0.2 -> 40.1 ms, sure 0.99;
+//   all links of the boundary 0-1 in every pipeline are slow
 //   worker 5 is slow since step 40: its ops last 2.31 times as long as they should, planned with
 //   speed 0.45, sure 0.99; other processes take the processors of its host 10.0.0.5: it waited for
 //   one in 54 % of its steps' time (pressure 80 %)
 std::string sentence_of(const Verdict& verdict);
+
+// What a slow link's sentence says of its scope; empty for an empty scope.
+std::string scope_text(const std::string& scope);
 
 // What a slow worker's sentence says of its cause; empty where that is not known.
 std::string cause_text(const Verdict& verdict);

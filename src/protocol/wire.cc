@@ -410,6 +410,8 @@ wire::Instruction to_wire(const Instruction& instruction) {
     wanted->set_kind(fault.kind);
     wanted->set_for_ms(fault.for_ms);
     wanted->set_skew_ms(fault.skew_ms);
+    wanted->set_pair(fault.pair);
+    wanted->set_port(fault.port);
   }
   return to;
 }
@@ -456,6 +458,8 @@ Instruction from_wire(const wire::Instruction& message) {
     fault.speed = wanted.speed();
     fault.for_ms = wanted.for_ms();
     fault.skew_ms = wanted.skew_ms();
+    fault.pair = wanted.pair();
+    fault.port = wanted.port();
     instruction.faults.push_back(fault);
   }
   for (const auto& one : message.hosted()) {

@@ -124,10 +124,15 @@ class Decider {
   RemedyChoice choose() const {
     RemedyChoice choice;
     choice.expected_steps = pricer_.expected_steps();
-    const Candidate* chosen = &candidates_.front();
+    const Candidate* best = &candidates_.front();  // of all, and of those that may be acted upon:
+    const Candidate* chosen = best;
     for (const Candidate& one : candidates_) {
-      if (may_be_chosen(one) && total_of(one) < total_of(*chosen)) chosen = &one;
+      if (!may_be_chosen(one)) continue;
+      const bool acted = one.moves.empty() || !terms_.only_observes_layers;
+      if (total_of(one) < total_of(*best)) best = &one;
+      if (acted && total_of(one) < total_of(*chosen)) chosen = &one;
     }
+    if (best != chosen) choice.observed = best->reason;
     for (const Candidate& one : candidates_) {
       choice.alternatives.push_back(
           {one.name, one.step, one.change, total_of(one) / 1e6, &one == chosen, one.plan});

@@ -20,6 +20,7 @@ namespace tenuto {
 struct RemedyTerms {
   bool routes = false;       // micro-batches may go to other workers
   bool layers = false;       // layers may move to other workers; the plan then has a stage for each
+  bool only_observes_layers = false;  // moves of layers are compared, but none is chosen
   KnownTroubles troubles;    // of the run
   int64_t left = 0;          // steps until the end of the run
   double least_gain = 0.02;  // share by which a step must become shorter
@@ -50,6 +51,9 @@ struct RemedyChoice {
   int64_t pays_after = -1;
   double expected_steps = 0;  // for which the cluster is expected to stay as it is
   std::string reason;         // a sentence
+  // With RemedyTerms::only_observes_layers: what moves of layers would be better than what was
+  // chosen, a sentence. Empty: none would.
+  std::string observed;
   // All that was compared: to keep the plan first, then the others by their total.
   std::vector<Alternative> alternatives;
 };
@@ -60,7 +64,8 @@ struct RemedyChoice {
 // change places, on top of the best of the first ones. Each is planned (adapt/) and priced
 // (sim/price.h), for the cluster as it is and as it will be when the troubles end one after the
 // other. An alternative's total is the time of these steps, and what the change costs. The least
-// total is taken, and of equal ones the first. A pure function of its arguments.
+// total is taken, and of equal ones the first; if moves of layers are only observed, of the
+// others. A pure function of its arguments.
 //
 // `made_ahead`: a plan that was made for this cluster earlier; it is taken in place of a search for
 // orders and routes. Null: there is none.

@@ -140,6 +140,7 @@ Planned Planner::answer(const PlanRequest& request) {
                          fixed(to_milliseconds(monotonic_clock().now() - begun), 1), " ms)");
   answered.moves = std::move(choice.moves);
   answered.pays_after = choice.pays_after;
+  answered.observed = std::move(choice.observed);
   answered.alternatives = std::move(choice.alternatives);
   answered.expected_steps = choice.expected_steps;
   return answered;

@@ -33,8 +33,38 @@ bool take(std::string_view& text, Number& number, std::string_view mark) {
   return true;
 }
 
+constexpr const char* kRealLinks =
+    "the links of this run are real and cannot be slowed: only a rehearsal takes link=... and "
+    "port=..., that is, paced devices on the virtual clock, or a job with [[fault]] tables";
+
+// `wish`: what follows "link=" with two workers, or "port=", which is `kind`.
+Result<Request> links_request_of(const std::string& kind, std::string_view wish, const Job& job) {
+  const size_t colon = std::min(wish.rfind(':'), wish.size());
+  Request request{Request::Kind::Fault, 0};
+  (kind == "port" ? request.fault.port : request.fault.pair) = wish.substr(0, colon);
+  std::string_view rest = wish.substr(std::min(colon + 1, wish.size()));
+  double& milliseconds = request.fault.latency_ms;
+  const bool read = colon > 0 && take(rest, milliseconds, "ms") && rest.empty();
+  if (!read || !(milliseconds >= 0 && milliseconds <= kMostMilliseconds)) {
+    return invalid(cat("'", kind, "=", wish, "' is not a slow ", kind, ": expected ",
+                       kind == "port" ? "the name of a port, or a worker"
+                                      : "two workers with a dash between them",
+                       ", and the additional one-way latency, such as ",
+                       kind == "port" ? "port=0.1:30ms" : "link=0.1-1.1:30ms", "; 0ms removes it"));
+  }
+  if (!can_slow_links(job)) return invalid(kRealLinks);
+  Job asked = job;
+  asked.faults = {request.fault};
+  const auto misfit = find_misfit_of_workers(asked);
+  if (misfit) return invalid(cat("'", kind, "=", wish, "': ", misfit->sentence));
+  return request;
+}
+
 // `wish`: what follows "link=".
 Result<Request> link_request_of(std::string_view wish, const Job& job) {
+  if (wish.substr(0, wish.rfind(':')).find('.') != std::string_view::npos) {
+    return links_request_of("link", wish, job);
+  }
   std::string_view rest = wish;
   int32_t before = 0, behind = 0;
   double milliseconds = 0;
@@ -46,9 +76,7 @@ Result<Request> link_request_of(std::string_view wish, const Job& job) {
             " and its additional one-way latency, such as link=0-1:30ms; 0ms removes it"));
   }
   if (!can_slow_links(job)) {
-    return invalid(
-        "the links of this run are real and cannot be slowed: only a rehearsal takes link=..., that"
-        " is, paced devices on the virtual clock, or a job with [[fault]] tables");
+    return invalid(kRealLinks);
   }
   const int32_t stages = job.parallel.stages;
   if (before < 0 || behind != before + 1 || behind >= stages) {
@@ -263,6 +291,9 @@ Result<Request> request_of(const std::string& wish, const Job& job) {
   if (wish == "end") return Request{Request::Kind::Stop, 0};
   const size_t equals = wish.find('=');
   if (wish.starts_with("link=")) return link_request_of(std::string_view(wish).substr(5), job);
+  if (wish.starts_with("port=")) {
+    return links_request_of("port", std::string_view(wish).substr(5), job);
+  }
   if (wish.starts_with("trace=")) return trace_request_of(std::string_view(wish).substr(6));
   if (wish.starts_with("worker=")) return worker_request_of(std::string_view(wish).substr(7), job);
   const auto wants = [&](const std::string& kind) {
@@ -281,7 +312,7 @@ Result<Request> request_of(const std::string& wish, const Job& job) {
                      "resilience.slow_workers=adapt or =observe, "
                      "resilience.layers=adapt, =observe or =off, "
                      "resilience.mode=act, =observe or =off, "
-                     "checkpoint, end, trace=STEPS, link=I-J:Xms, "
+                     "checkpoint, end, trace=STEPS, link=I-J:Xms, link=P.S-P.S:Xms, port=NAME:Xms, "
                      "worker=P.S:SPEED, partition=P.S:Xms, clock-skew=P.S:Xms, kill=P.S, "
                      "stop=P.S, resume=P.S or start=P.S, cpu-hog=P.S:THREADS, "
                      "bandwidth-hog=P.S:RATEMB, "

@@ -8,6 +8,7 @@
 #include "base/text.h"
 #include "control/commit.h"
 #include "control/join.h"
+#include "control/query.h"
 #include "run/request.h"
 
 namespace tenuto {
@@ -92,7 +93,8 @@ std::string status_text(const State& state, const Job& job) {
     if (!watch.slow()) continue;
     links.push_back({{"first", ends.first.value},
                      {"second", ends.second.value},
-                     {"round_trip_ms", to_milliseconds(watch.round_trip())}});
+                     {"round_trip_ms", to_milliseconds(watch.round_trip())},
+                     {"scope", scope_of_link(state, *planning.monitor, ends)}});
   }
   for (size_t w = 0; w < state.members.size(); ++w) {
     const WorkerId worker{static_cast<int32_t>(w)};

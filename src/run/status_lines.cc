@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/text.h"
+#include "monitor/verdict.h"
 
 namespace tenuto {
 namespace {
@@ -76,7 +77,9 @@ std::string synchronous_lines(const Json& status) {
   lines += treatment_line(status);
   for (const Json& link : status["links"]) {
     lines += cat("link ", number_of(link, "first"), "-", number_of(link, "second"),
-                 " is slow: round trip ", number_of(link, "round_trip_ms"), " ms\n");
+                 " is slow: round trip ", number_of(link, "round_trip_ms"), " ms");
+    const std::string scope = scope_text(link.value("scope", ""));
+    lines += cat(scope.empty() ? "" : "; ", scope, "\n");
   }
   // Absent from the answer of an older coordinator.
   lines += network_lines(status.value("network", Json::array()));

@@ -43,6 +43,41 @@ std::string describe_hog(const Fault& fault) {
              time);
 }
 
+// The worker of that name; see worker_of().
+WorkerId worker_named(const std::string& text, const Seats& seats) {
+  const char* const end = text.data() + text.size();
+  int32_t first = 0, stage = 0;
+  const auto [point, bad] = std::from_chars(text.data(), end, first);
+  if (bad != std::errc() || first < 0) return {};
+  if (point == end) return {first};
+  const auto [rest, worse] = std::from_chars(point + 1, end, stage);
+  const bool fits = *point == '.' && worse == std::errc() && rest == end;
+  return fits ? seats.worker(first, stage) : WorkerId{};
+}
+
+// The pairs of workers whose links, both ways, a slow link slows that is not one direction alone.
+std::vector<std::pair<WorkerId, WorkerId>> slow_pairs(const Fault& fault, const Seats& seats,
+                                                      const Cluster& base) {
+  const auto workers = static_cast<int32_t>(base.workers.size());
+  if (fault.link >= 0) return seats.pairs(fault.link, workers);
+  if (!fault.pair.empty()) {
+    const auto pair = pair_of(fault, seats);
+    CHECK(pair, "a fault of two workers that are there");
+    return {*pair};
+  }
+  const std::optional<Port> port = port_of(fault, seats, base);
+  CHECK(port, "a fault of a port that is there");
+  std::vector<std::pair<WorkerId, WorkerId>> pairs;
+  for (const WorkerId device : port->devices) {
+    for (int32_t other = 0; other < workers; ++other) {
+      const bool within = port->has({other});
+      // Of two devices of the port, the lower one names the pair.
+      if (within ? port->inside && device.value < other : true) pairs.push_back({device, {other}});
+    }
+  }
+  return pairs;
+}
+
 // True when the fault changes links, for a time or for a moment.
 bool is_of_links(const Fault& fault) { return !is_of_worker(fault) && !is_of_coordinator(fault); }
 
@@ -64,15 +99,30 @@ bool is_of_worker(const Fault& fault) {
 }
 
 WorkerId worker_of(const Fault& fault, const Seats& seats) {
-  const std::string& text = fault.worker;
-  const char* const end = text.data() + text.size();
-  int32_t first = 0, stage = 0;
-  const auto [point, bad] = std::from_chars(text.data(), end, first);
-  if (bad != std::errc() || first < 0) return {};
-  if (point == end) return {first};
-  const auto [rest, worse] = std::from_chars(point + 1, end, stage);
-  const bool fits = *point == '.' && worse == std::errc() && rest == end;
-  return fits ? seats.worker(first, stage) : WorkerId{};
+  return worker_named(fault.worker, seats);
+}
+
+std::optional<std::pair<WorkerId, WorkerId>> pair_of(const Fault& fault, const Seats& seats) {
+  const size_t dash = fault.pair.find('-');
+  if (dash == std::string::npos) return std::nullopt;
+  const WorkerId one = worker_named(fault.pair.substr(0, dash), seats);
+  const WorkerId other = worker_named(fault.pair.substr(dash + 1), seats);
+  if (one.value < 0 || other.value < 0 || one == other) return std::nullopt;
+  return std::pair(one, other);
+}
+
+std::optional<Port> port_of(const Fault& fault, const Seats& seats, const Cluster& base) {
+  for (const Port& port : base.ports) {
+    if (port.name == fault.port) return port;
+  }
+  const WorkerId worker = worker_named(fault.port, seats);
+  if (worker.value < 0 || static_cast<size_t>(worker.value) >= base.workers.size()) {
+    return std::nullopt;
+  }
+  Port port;
+  port.name = fault.port;
+  port.devices = {worker};
+  return port;
 }
 
 const Fault* end_at(const std::vector<Fault>& faults, int64_t step, WorkerId worker,
@@ -133,6 +183,15 @@ Cluster with_faults(const Cluster& base, const std::vector<Fault>& faults, int64
                     const Seats& seats) {
   Cluster cluster = with_links(base, links_at(faults, step, seats, base));
   const auto workers = static_cast<int32_t>(base.workers.size());
+  for (const Fault& fault : faults) {
+    const double rate = fault.megabytes_per_second * 1e6;
+    if (fault.kind != "slow-link" || fault.port.empty() || rate <= 0 || !in_force(fault, step)) {
+      continue;
+    }
+    for (Port& port : cluster.ports) {
+      if (port.name == fault.port) port.bytes_per_second = std::min(port.bytes_per_second, rate);
+    }
+  }
   const std::vector<bool> alive = alive_at(faults, step, seats, workers);
   for (int32_t w = 0; w < workers; ++w) {
     Worker& worker = cluster.workers[static_cast<size_t>(w)];
@@ -164,11 +223,11 @@ LinkStates links_at(const std::vector<Fault>& faults, int64_t step, const Seats&
   };
   for (const Fault& fault : faults) {
     if (fault.kind != "slow-link" || !in_force(fault, step)) continue;
-    if (fault.link < 0) {
+    if (fault.from >= 0) {
       touch(fault, {fault.from}, {fault.to});
       continue;
     }
-    for (const auto& [before, behind] : seats.pairs(fault.link, workers)) {
+    for (const auto& [before, behind] : slow_pairs(fault, seats, base)) {
       touch(fault, before, behind);
       touch(fault, behind, before);
     }
@@ -264,7 +323,7 @@ std::string describe(const Fault& fault) {
   if (!lasts(fault)) {
     return fault.link < 0 ? cat("the connection between worker ", fault.from, " and worker ",
                                 fault.to, " breaks")
-                          : cat("the connection of link ", fault.link, " breaks");
+                          : cat("the connection of ", describe_links(fault), " breaks");
   }
   if (fault.kind == "dead-worker") return cat("worker ", fault.worker, " is absent");
   if (fault.kind == "slow-worker") {
@@ -272,12 +331,23 @@ std::string describe(const Fault& fault) {
   }
   std::string text;
   const auto add = [&](const std::string& part) { text += (text.empty() ? "" : ", ") + part; };
-  const char* ways = fault.link < 0 ? "" : " each way";
+  const char* ways = fault.from >= 0 ? "" : " each way";
   if (fault.latency_ms > 0) add(cat(fault.latency_ms, " ms more", ways));
   if (fault.jitter_ms > 0) add(cat("up to ", fault.jitter_ms, " ms of jitter"));
   if (fault.megabytes_per_second > 0) add(cat("at most ", fault.megabytes_per_second, " MB/s"));
-  return text + (fault.link < 0 ? cat(" from worker ", fault.from, " to worker ", fault.to)
-                                : cat(" on link ", fault.link));
+  return text + (fault.from >= 0 ? " " : " on ") + describe_links(fault);
+}
+
+std::string describe_links(const Fault& fault) {
+  if (fault.from >= 0) return cat("from worker ", fault.from, " to worker ", fault.to);
+  if (fault.link >= 0) return cat("link ", fault.link);
+  if (fault.pair.empty()) {
+    const bool is_worker = fault.port.find_first_not_of("0123456789.") == std::string::npos;
+    return cat("all links of ", is_worker ? "worker " : "the port ", fault.port);
+  }
+  const size_t dash = std::min(fault.pair.find('-'), fault.pair.size());
+  return cat("the link between workers ", fault.pair.substr(0, dash), " and ",
+             fault.pair.substr(std::min(dash + 1, fault.pair.size())));
 }
 
 }  // namespace tenuto

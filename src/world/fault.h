@@ -8,6 +8,7 @@
 
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -41,6 +42,9 @@ struct Fault {
                                     // chaos
   int32_t link = -1;                // link I joins stages I and I + 1 of each pipeline, both ways
   int32_t from = -1, to = -1;       // instead of link: one direction between two workers
+  std::string pair;                 // instead of link: two workers, both ways: "0.1-1.1" or "1-5"
+  std::string port;                 // instead of link: the name of a port of the cluster file, or a
+                                    // worker: all links of its own, both ways
   double latency_ms = 0;            // added to the latency, one way
   double megabytes_per_second = 0;  // slow-link: the highest rate; 0 = unchanged.
                                     // bandwidth-hog: its rate; 0 = as much as it can
@@ -79,9 +83,21 @@ bool lasts(const Fault& fault);
 bool in_force(const Fault& fault, int64_t step);
 
 // The links that faults change in a step, starting from the links of `base`: latencies and jitters
-// add up, the lowest rate counts.
+// add up, the lowest rate counts. A slow port slows each link that passes it.
+//
+// Cost: linear in the links of the faults; a port of k workers, of n, has up to 2 k n
 LinkStates links_at(const std::vector<Fault>& faults, int64_t step, const Seats& seats,
                     const Cluster& base);
+
+// The two workers that `pair` of a fault names; none if it does not name two different workers.
+std::optional<std::pair<WorkerId, WorkerId>> pair_of(const Fault& fault, const Seats& seats);
+
+// The port that `port` of a fault names: that of the cluster, or one of a worker alone, whose links
+// have no rate in common (bytes_per_second = 0). None if there is neither.
+std::optional<Port> port_of(const Fault& fault, const Seats& seats, const Cluster& base);
+
+// The links of a fault of links, in words: "link 2", "the link between workers 0.1 and 1.1".
+std::string describe_links(const Fault& fault);
 
 // The pairs of workers, of `workers`, whose connection breaks in the step; the first of a pair
 // breaks it.
@@ -121,7 +137,8 @@ double speed_at(const std::vector<Fault>& faults, int64_t step, WorkerId worker,
 std::vector<bool> alive_at(const std::vector<Fault>& faults, int64_t step, const Seats& seats,
                            int32_t workers);
 
-// `base` with the faults of a step: their links, speeds and dead workers.
+// `base` with the faults of a step: their links, speeds and dead workers. A rate of a slow port of
+// the cluster file is that of the port: all its messages share it.
 Cluster with_faults(const Cluster& base, const std::vector<Fault>& faults, int64_t step,
                     const Seats& seats);
 

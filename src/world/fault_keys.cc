@@ -25,6 +25,12 @@ const std::vector<Key>& fault_keys() {
       key("fault.from", fault_slot<&Fault::from>,
           "instead of link, one direction: the worker that sends", whole(0, 16383)),
       key("fault.to", fault_slot<&Fault::to>, "and the worker that receives", whole(0, 16383)),
+      key("fault.pair", fault_slot<&Fault::pair>,
+          "slow-link, instead of link: two workers, both directions, such as \"0.1-1.1\"; each is "
+          "PIPELINE.STAGE or a number"),
+      key("fault.port", fault_slot<&Fault::port>,
+          "slow-link, instead of link: the name of a port of network.cluster, or a worker, such as "
+          "\"0.1\": all links through the port, or of the worker, both directions"),
       key("fault.latency_ms", fault_slot<&Fault::latency_ms>,
           "slow-link: additional one-way latency", kMilliseconds),
       key("fault.megabytes_per_second", fault_slot<&Fault::megabytes_per_second>,

@@ -252,6 +252,30 @@ Found misfit_of_numerics(const Job& job) {
                     job.parallel.pipelines, " pipelines of ", job.parallel.micros)};
 }
 
+// Of a slow link that is a pair of workers or a port; `name`: of its table, with a point.
+Found misfit_of_slow_links(const Fault& fault, const Job& job, const std::string& name) {
+  const int32_t workers = job.worker_count();
+  if (!fault.pair.empty()) {
+    const auto pair = pair_of(fault, job.seats());
+    if (pair && std::max(pair->first, pair->second).value < workers) return {};
+    return Misfit{name + "pair",
+                  cat("\"", fault.pair, "\" does not name two workers of this job: expected, for ",
+                      "example, \"0.0-0.1\"; each is PIPELINE.STAGE or a number from 0 to ",
+                      workers - 1)};
+  }
+  Cluster cluster;  // as cluster_of() would make it; the file may lack devices
+  cluster.workers.resize(static_cast<size_t>(workers));
+  if (job.network.devices != nullptr) cluster.ports = job.network.devices->ports;
+  std::erase_if(cluster.ports, [&](const Port& port) {
+    return port.devices.empty() || port.devices.front().value >= workers;
+  });
+  if (port_of(fault, job.seats(), cluster)) return {};
+  return Misfit{name + "port",
+                cat("\"", fault.port, "\" is neither a port of network.cluster nor a worker of ",
+                    "this job: expected the name of a port, or PIPELINE.STAGE, or a number from 0 ",
+                    "to ", workers - 1)};
+}
+
 // With a schedule file, the number of workers is known only after the file is read; then
 // load_effective_job does this check.
 Found misfit_of_faults(const Job& job) {
@@ -287,6 +311,10 @@ Found misfit_of_faults(const Job& job) {
           cat(fault.link, " would join stages ", fault.link, " and ", fault.link + 1, ": ", stages,
               stages == 1 ? " stage has no link"
                           : cat(" stages have the links 0 to ", stages - 2))};
+    }
+    if (!fault.pair.empty() || !fault.port.empty()) {
+      if (Found found = misfit_of_slow_links(fault, job, name)) return found;
+      continue;
     }
     for (const auto& [key, worker] : {std::pair("from", fault.from), std::pair("to", fault.to)}) {
       if (worker < workers) continue;

@@ -71,6 +71,7 @@ std::vector<std::string_view> kinds_with(std::string_view word) {
             "bandwidth-hog", "kill-coordinator",
             "chaos"};
   }
+  if (word == "pair" || word == "port") return {"slow-link"};
   if (word == "link" || word == "from" || word == "to") return {"slow-link", "broken-connection"};
   return {"slow-link"};
 }
@@ -145,10 +146,12 @@ std::optional<TomlFlaw> flaw_of_fault(const JobReading& reading, const Fault& fa
     if (!fault.file.empty()) return {};
     return TomlFlaw{table, cat(name, ".file is missing: expected the file of the trace")};
   }
-  const bool link = place_of_key("link").has_value();
   const bool from = place_of_key("from").has_value(), to = place_of_key("to").has_value();
-  if (link ? from || to : !from || !to) {
-    return TomlFlaw{table, cat(name, " expects either link, or from and to")};
+  int ways = from || to ? 1 : 0;  // in which the links are named
+  for (const char* key : {"link", "pair", "port"}) ways += place_of_key(key) ? 1 : 0;
+  if (ways != 1 || from != to) {
+    return TomlFlaw{table, cat(name, " expects either link, ", breaks ? "" : "pair, port, ",
+                               "or from and to")};
   }
   if (breaks) return {};
   if (fault.latency_ms == 0 && fault.jitter_ms == 0 && fault.megabytes_per_second == 0) {

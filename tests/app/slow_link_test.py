@@ -56,6 +56,26 @@ class SlowLink(Case):
         self.assertIn("is slow since step 20", run.output)
 
     @another_case
+    def test_what_is_slow_is_named(self):
+        """A pair of workers, all links of a worker, or a boundary in both pipelines."""
+        for number, (where, scope) in enumerate((
+                ('pair = "0.0-0.1"', None),
+                ('port = "0.1"', "all links of worker 1 are slow"),
+                ("link = 0", "all links of the boundary 0-1 in every pipeline are slow"))):
+            self.write_job(job__steps=40, job__checkpoint_every=0, job__validate_every=0,
+                           job__validate_micros=0, parallel__stages=3, parallel__pipelines=2,
+                           parallel__micros=4, resilience__slow_links="observe")
+            with self.job.open("a") as file:
+                file.write(f'[[fault]]\nkind = "slow-link"\n{where}\nlatency_ms = 15\n'
+                           'at_step = 20\n')
+            run = self.train(name=f"slow-{number}")
+            found = [event["reason"] for event in run.events()
+                     if event["event"] == "detection" and " is slow since " in event["reason"]]
+            self.assertTrue(any("link 0-1 " in reason for reason in found), found)
+            scopes = {reason.split("; ", 1)[1] for reason in found if "; " in reason}
+            self.assertEqual(scopes, {scope} if scope else set())
+
+    @another_case
     def test_off_reports_nothing(self):
         self.write_faulty_job(fault=True)
         run = self.train("--resilience.slow_links=off")
@@ -113,7 +133,14 @@ class Live(Case):
         wish = tenuto("inject", run.folder, "link=1-2:0ms")
         end = int(re.fullmatch(r"link=1-2:0ms: from step (\d+) on\n", wish.stdout)[1])
         run.wait_for_steps(end + 3)
-        for wrong, sentence in (("link=2-3:5ms", "there is no link 2-3: the links are 0-1 to 1-2"),
+        for wish in ("link=0.0-0.1:5ms", "link=0.0-0.1:0ms", "port=0.1:5ms", "port=0.1:0ms"):
+            asked = tenuto("inject", run.folder, wish)
+            self.assertEqual(asked.returncode, 0, asked.stderr)
+            self.assertRegex(asked.stdout, f"{wish}: ")
+        for wrong, sentence in (("link=0.0-0.3:5ms", "does not name two workers of this job"),
+                                ("port=0.9:5ms", "neither a port of network.cluster nor a worker"),
+                                ("port=0.1", "is not a slow port"),
+                                ("link=2-3:5ms", "there is no link 2-3: the links are 0-1 to 1-2"),
                                 ("link=1-2", "expected its two stages"),
                                 ("link=0-2:5ms", "there is no link 0-2"),
                                 ("link=1-2:-5ms", "is not a slow link")):
@@ -129,7 +156,7 @@ class Live(Case):
             elif step > 0:
                 self.assertLess(time, 80, step)
         faults = [(event["step"], event["reason"]) for event in run.events()
-                  if event["event"] == "fault"]
+                  if event["event"] == "fault" and event["reason"].endswith("on link 1")]
         self.assertEqual(faults, [
             (begin, f"injected fault: from step {begin} on 40 ms more each way on link 1"),
             (end, f"injected fault ends at step {end}: 40 ms more each way on link 1")])

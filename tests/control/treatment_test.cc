@@ -6,7 +6,9 @@
 #include <memory>
 #include <optional>
 
+#include "control/planning.h"
 #include "control/query.h"
+#include "control/replan.h"
 #include "control/survival.h"
 #include "control/take_up.h"
 
@@ -58,6 +60,24 @@ TEST(Treatment, IsTheSameUnderTheNextCoordinator) {
   EXPECT_EQ(take_up_beginning(rules, facts, run.now).planning.treatments, asked);
   facts.treatments.reset();
   EXPECT_EQ(take_up_beginning(rules, facts, run.now).planning.treatments, rules.treatments);
+}
+
+// Layers that may not move: what may be done is done, and what their moves would gain is told.
+TEST(Treatment, ABetterMoveIsToldAndTheRestIsDone) {
+  Rules rules = surviving_rules();
+  rules.treatments = {Treatment::Adapt, Treatment::Adapt, Treatment::Adapt, Treatment::Observe};
+  Survival run(rules);
+  const PlanRequest question = question_of(run.state, rules.plan, true);
+  EXPECT_TRUE(question.terms.layers);
+  EXPECT_TRUE(question.terms.only_observes_layers);
+  run.state.planning.request = 1;
+  run.state.planning.answered = false;
+  Planned planned{1, rules.plan, "it is faster"};
+  planned.observed = "a move is faster still";
+  const DecisionPart part = take_planned(run.state, planned);
+  EXPECT_EQ(part.reason,
+            "resilience.layers is \"observe\", so no layer moves; a move is faster still; plan 2 "
+            "(1f1b) is proposed: it is faster");
 }
 
 }  // namespace

@@ -184,6 +184,30 @@ TEST(ChooseRemedy, PlansForADeadWorker) {
   EXPECT_FALSE(offers(other.value(), "the present plan"));
 }
 
+// Moves that are only observed: the best of what may be done is done, and the moves are told of.
+TEST(ChooseRemedy, DoesTheBestThatMayBeDone) {
+  const Plan plan = fine_plan(4, 1, 8, 4);
+  const Model model = model_of(8);
+  Cluster now = healthy_cluster(4);
+  now.exceptions[{{1}, {2}}] = now.exceptions[{{2}, {1}}] = {40 * kMillisecond, 1e9};
+  RemedyTerms terms = terms_of(1000, 1'000'000);
+  const RemedyChoice moved = choose_remedy(plan, model, now, terms).value();
+  ASSERT_FALSE(moved.moves.empty());
+  EXPECT_EQ(moved.observed, "");
+  terms.only_observes_layers = true;
+  const RemedyChoice observed = choose_remedy(plan, model, now, terms).value();
+  EXPECT_TRUE(observed.moves.empty());
+  EXPECT_EQ(observed.observed, moved.reason);
+  EXPECT_EQ(observed.alternatives.size(), moved.alternatives.size());
+  // What it does is what it would do if no layers could move.
+  terms.layers = false;
+  const RemedyChoice without = choose_remedy(plan, model, now, terms).value();
+  ASSERT_NE(without.plan, nullptr);
+  ASSERT_NE(observed.plan, nullptr);
+  EXPECT_EQ(*observed.plan, *without.plan);
+  EXPECT_EQ(without.observed, "");
+}
+
 // Random mixtures of troubles: all that a choice says agrees with the prices of its plan, and the
 // same question gets the same answer.
 TEST(ChooseRemedy, IsConsistentForRandomTroubles) {

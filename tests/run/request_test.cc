@@ -151,6 +151,27 @@ TEST(Request, TroublesAreTreatedInAnotherWay) {
   EXPECT_NE(refused("resilience.layers=adapt").find("resilience.copies = 0"), std::string::npos);
 }
 
+TEST(Request, SlowLinksOfAPairAndOfAPort) {
+  Job job;
+  job.parallel.stages = job.parallel.pipelines = 2;
+  job.device.kind = "paced";
+  const Result<Request> pair = request_of("link=0.1-1.1:3.5ms", job);
+  ASSERT_TRUE(pair.ok()) << pair.error().message;
+  EXPECT_EQ(pair.value().fault.pair, "0.1-1.1");
+  EXPECT_EQ(pair.value().fault.latency_ms, 3.5);
+  EXPECT_EQ(pair.value().fault.link, -1);
+  const Result<Request> port = request_of("port=1.0:0ms", job);
+  ASSERT_TRUE(port.ok()) << port.error().message;
+  EXPECT_EQ(port.value().fault.port, "1.0");
+  EXPECT_TRUE(ends_slowness(port.value().fault));
+  for (const char* wish : {"link=0.1-1.1", "link=0.1-1.1:", "link=0.1:3ms", "link=0.1-0.1:3ms",
+                           "link=0.1-2.0:3ms", "port=1.0", "port=:3ms", "port=1.0:-3ms",
+                           "port=nic:3ms", "port=4:3ms"}) {
+    EXPECT_FALSE(request_of(wish, job).ok()) << wish;
+  }
+  EXPECT_TRUE(request_of("link=0-1:3ms", job).ok());
+}
+
 TEST(Request, HogsOfARunWithRealDevices) {
   Job job;
   job.parallel.stages = 2;

@@ -67,6 +67,53 @@ TEST(Fault, FaultsOnOneLinkAddUpAndTheLowestRateCounts) {
   EXPECT_EQ(priced.link({0}, {1}).latency, ms(2.5));
 }
 
+// Both directions of one pair, and no other link.
+TEST(Fault, APairIsOneLinkBothWays) {
+  Fault fault;
+  fault.pair = "0.1-3";
+  fault.latency_ms = 4;
+  const LinkStates states = links_at({fault}, 0, 2, uniform_cluster(4, {}));
+  ASSERT_EQ(states.size(), 2u);
+  EXPECT_EQ(states.at({{1}, {3}}).link.latency, ms(4));
+  EXPECT_EQ(states.at({{3}, {1}}).link.latency, ms(4));
+  EXPECT_EQ(describe(fault), "4 ms more each way on the link between workers 0.1 and 3");
+}
+
+// All links through the port slow together, those between its devices only if they pass it, too.
+TEST(Fault, APortSlowsAllLinksThroughIt) {
+  Cluster base = uniform_cluster(4, {});
+  Port card;
+  card.name = "host 0";
+  card.devices = {{0}, {1}};
+  card.bytes_per_second = 8e6;
+  base.ports = {card};
+  Fault fault;
+  fault.port = "host 0";
+  fault.latency_ms = 4;
+  fault.megabytes_per_second = 2;
+  for (const bool inside : {false, true}) {
+    base.ports[0].inside = inside;
+    const LinkStates states = links_at({fault}, 0, 2, base);
+    EXPECT_EQ(states.size(), inside ? 10u : 8u);
+    EXPECT_EQ(states.contains({{0}, {1}}), inside);
+    EXPECT_FALSE(states.contains({{2}, {3}}));
+    EXPECT_EQ(states.at({{3}, {1}}).link.latency, ms(4));
+    EXPECT_EQ(states.at({{1}, {3}}).link.bytes_per_second, 2e6);
+    // In a price all messages through the port share its rate.
+    EXPECT_EQ(with_faults(base, {fault}, 0, 2).ports[0].bytes_per_second, 2e6);
+  }
+  EXPECT_EQ(describe(fault), "4 ms more each way, at most 2 MB/s on all links of the port host 0");
+  // The port of a worker: all its links.
+  fault.port = "1.0";
+  const LinkStates states = links_at({fault}, 0, 2, base);
+  EXPECT_EQ(states.size(), 6u);
+  EXPECT_EQ(describe(fault), "4 ms more each way, at most 2 MB/s on all links of worker 1.0");
+  for (const auto& [ends, state] : states) {
+    EXPECT_TRUE(ends.first.value == 2 || ends.second.value == 2);
+  }
+  EXPECT_EQ(with_faults(base, {fault}, 0, 2).ports[0].bytes_per_second, 8e6);
+}
+
 TEST(Fault, ChangeStepsAndDescriptions) {
   EXPECT_EQ(change_steps({slow_link(0, 1, 0, 9), slow_link(1, 1, 4), slow_link(2, 1, 4, 6)}),
             (std::vector<int64_t>{4, 6, 9}));
@@ -205,7 +252,7 @@ TEST(FaultTable, RefusesWithLineColumnAndNearestName) {
             "\"slow-lnik\", did you mean slow-link?");
   EXPECT_EQ(
       refusal("[[fault]]\nkind = 'slow-link'\nlatency = 3\n"),
-      "8:1: [[fault]] has no key latency; it has kind, link, from, to, latency_ms, "
+      "8:1: [[fault]] has no key latency; it has kind, link, from, to, pair, port, latency_ms, "
       "megabytes_per_second, jitter_ms, at_step, until_step, file, worker, speed, at_op, for_ms, "
       "threads, skew_ms, seed, every, hogs");
   EXPECT_EQ(refusal("[[fault]]\nkind = 'slow-link'\nlatency_sm = 3\n"),
@@ -226,9 +273,9 @@ TEST(FaultTable, RefusesWithLineColumnAndNearestName) {
 TEST(FaultTable, RefusesContradictingKeys) {
   const std::string link = "[[fault]]\nkind = 'slow-link'\nlink = 1\n";
   EXPECT_EQ(refusal("[[fault]]\nkind = 'slow-link'\nlatency_ms = 1\n"),
-            "6:1: fault[0] expects either link, or from and to");
+            "6:1: fault[0] expects either link, pair, port, or from and to");
   EXPECT_EQ(refusal(link + "from = 1\nto = 2\nlatency_ms = 1\n"),
-            "6:1: fault[0] expects either link, or from and to");
+            "6:1: fault[0] expects either link, pair, port, or from and to");
   EXPECT_EQ(refusal(link + "at_step = 1\n"),
             "6:1: fault[0] changes nothing: expected latency_ms, jitter_ms or "
             "megabytes_per_second above 0");
@@ -257,6 +304,15 @@ TEST(FaultTable, RefusesUnknownLinksAndWorkers) {
             "10:6: fault[0].to 8 is no worker of this job: expected 0 to 7");
   EXPECT_EQ(refusal("[[fault]]\nkind = 'slow-link'\nlatency_ms = 1\nfrom = 3\nto = 3\n"),
             "10:6: fault[0].to 3 is the worker that sends: expected another");
+  EXPECT_EQ(refusal("[[fault]]\nkind = 'slow-link'\nlatency_ms = 1\npair = '0.1-1.1'\n"),
+            "accepted");
+  EXPECT_EQ(refusal("[[fault]]\nkind = 'slow-link'\nlatency_ms = 1\npair = '0.1-0.1'\n"),
+            "9:8: fault[0].pair \"0.1-0.1\" does not name two workers of this job: expected, for "
+            "example, \"0.0-0.1\"; each is PIPELINE.STAGE or a number from 0 to 7");
+  EXPECT_EQ(refusal("[[fault]]\nkind = 'slow-link'\nlatency_ms = 1\nport = '7'\n"), "accepted");
+  EXPECT_EQ(refusal("[[fault]]\nkind = 'slow-link'\nlatency_ms = 1\nport = 'host 3'\n"),
+            "9:8: fault[0].port \"host 3\" is neither a port of network.cluster nor a worker of "
+            "this job: expected the name of a port, or PIPELINE.STAGE, or a number from 0 to 7");
   const File trace("1;0_1;3\n2;0_1,3_4;3\n");
   EXPECT_EQ(refusal(cat("[[fault]]\nkind = 'slow-link-trace'\nfile = '", trace.path(), "'\n")),
             cat(trace.path(),
