@@ -3,8 +3,8 @@
 #
 #   tools/page_pictures.sh             page-light.png and page-dark.png: the page of
 #                                      examples/paced.toml, half a minute after a link became slow
-#   tools/page_pictures.sh bad-day     bad-day-page.png: the page of examples/bad-day.toml with paced
-#                                      workers, once its worker is slow and other routes are taken;
+#   tools/page_pictures.sh bad-day     bad-day-page.png: the page of examples/bad-day.toml with
+#                                      paced workers, once a worker is slow and other routes taken;
 #                                      bad-day-steps.svg: its steps, when it has ended
 set -euo pipefail
 cd "$(dirname "$(readlink -f "$0")")/.."

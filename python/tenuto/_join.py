@@ -70,6 +70,26 @@ def joined(
         with passed_on(None):
             yield
         return
+    flags += [f"--{each}" for each in settings]
+    with _beside_coordinator(place, job, job_file, flags, token, store, key):
+        yield
+
+
+@contextlib.contextmanager
+def _beside_coordinator(
+    place: Place,
+    job: Mapping[str, Any],
+    job_file: str,
+    flags: Sequence[str],
+    token: str,
+    store: Any,
+    key: str,
+) -> Iterator[None]:
+    """Run the coordinator beside the block, in the process of rank 0, and wait for its end.
+
+    flags  of the coordinator, job settings too
+    store  of torchrun, or None: there the others find address and token under `key`
+    """
     with contextlib.ExitStack() as stack:
         if not job_file:
             job_file = stack.enter_context(tempfile.NamedTemporaryFile(suffix=".toml")).name
@@ -78,10 +98,9 @@ def joined(
             host = listen_host = socket.gethostbyname(place.host)
             token = token or secrets.token_hex(16)
             port = port or _free_port(host)
-        words = [find_program(), "coordinator", job_file, *flags]
-        words += [f"--{each}" for each in (*settings, f"coordinator.listen={listen_host}:{port}")]
+        listen = f"--coordinator.listen={listen_host}:{port}"
         coordinator = subprocess.Popen(
-            words,
+            [find_program(), "coordinator", job_file, *flags, listen],
             stdin=subprocess.DEVNULL,
             env={**os.environ, "TENUTO_TOKEN": token},
             start_new_session=True,  # passed_on() alone gives it signals

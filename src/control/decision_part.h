@@ -42,7 +42,8 @@ struct StepRecord {
   int64_t staged_messages = 0, direct_messages = 0;
   std::vector<std::string> events;  // per worker, of a traced step
   bool only_evaluated = false;      // the step is one of an earlier run, and has no losses here
-  bool has_loss() const { return complete && !only_evaluated; }  // `loss` is known
+  // True when `loss` is known.
+  bool has_loss() const { return complete && !only_evaluated; }
 };
 
 // A connection between two workers broke and has been made again.

@@ -18,12 +18,12 @@ namespace tenuto {
 
 // Which changes of a plan may be taken, and for how long they are expected to help.
 struct RemedyTerms {
-  bool routes = false;       // micro-batches may go to other workers
-  bool layers = false;       // layers may move to other workers; the plan then has a stage for each
+  bool routes = false;  // micro-batches may go to other workers
+  bool layers = false;  // layers may move to other workers; the plan then has a stage for each
   bool only_observes_layers = false;  // moves of layers are compared, but none is chosen
-  KnownTroubles troubles;    // of the run
-  int64_t left = 0;          // steps until the end of the run
-  double least_gain = 0.02;  // share by which a step must become shorter
+  KnownTroubles troubles;             // of the run
+  int64_t left = 0;                   // steps until the end of the run
+  double least_gain = 0.02;           // share by which a step must become shorter
   // The cluster and its plan when all are well; null: nothing is known of the time after the
   // troubles, and layers that have moved are expected to move back.
   std::shared_ptr<const Cluster> healthy = nullptr;

@@ -46,11 +46,11 @@ Result<Request> links_request_of(const std::string& kind, std::string_view wish,
   double& milliseconds = request.fault.latency_ms;
   const bool read = colon > 0 && take(rest, milliseconds, "ms") && rest.empty();
   if (!read || !(milliseconds >= 0 && milliseconds <= kMostMilliseconds)) {
-    return invalid(cat("'", kind, "=", wish, "' is not a slow ", kind, ": expected ",
-                       kind == "port" ? "the name of a port, or a worker"
-                                      : "two workers with a dash between them",
-                       ", and the additional one-way latency, such as ",
-                       kind == "port" ? "port=0.1:30ms" : "link=0.1-1.1:30ms", "; 0ms removes it"));
+    return invalid(cat(
+        "'", kind, "=", wish, "' is not a slow ", kind, ": expected ",
+        kind == "port" ? "the name of a port, or a worker" : "two workers with a dash between them",
+        ", and the additional one-way latency, such as ",
+        kind == "port" ? "port=0.1:30ms" : "link=0.1-1.1:30ms", "; 0ms removes it"));
   }
   if (!can_slow_links(job)) return invalid(kRealLinks);
   Job asked = job;

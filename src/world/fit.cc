@@ -258,10 +258,10 @@ Found misfit_of_slow_links(const Fault& fault, const Job& job, const std::string
   if (!fault.pair.empty()) {
     const auto pair = pair_of(fault, job.seats());
     if (pair && std::max(pair->first, pair->second).value < workers) return {};
-    return Misfit{name + "pair",
-                  cat("\"", fault.pair, "\" does not name two workers of this job: expected, for ",
-                      "example, \"0.0-0.1\"; each is PIPELINE.STAGE or a number from 0 to ",
-                      workers - 1)};
+    return Misfit{
+        name + "pair",
+        cat("\"", fault.pair, "\" does not name two workers of this job: expected, for ",
+            "example, \"0.0-0.1\"; each is PIPELINE.STAGE or a number from 0 to ", workers - 1)};
   }
   Cluster cluster;  // as cluster_of() would make it; the file may lack devices
   cluster.workers.resize(static_cast<size_t>(workers));

@@ -150,8 +150,8 @@ std::optional<TomlFlaw> flaw_of_fault(const JobReading& reading, const Fault& fa
   int ways = from || to ? 1 : 0;  // in which the links are named
   for (const char* key : {"link", "pair", "port"}) ways += place_of_key(key) ? 1 : 0;
   if (ways != 1 || from != to) {
-    return TomlFlaw{table, cat(name, " expects either link, ", breaks ? "" : "pair, port, ",
-                               "or from and to")};
+    return TomlFlaw{
+        table, cat(name, " expects either link, ", breaks ? "" : "pair, port, ", "or from and to")};
   }
   if (breaks) return {};
   if (fault.latency_ms == 0 && fault.jitter_ms == 0 && fault.megabytes_per_second == 0) {

@@ -164,9 +164,9 @@ TEST(Request, SlowLinksOfAPairAndOfAPort) {
   ASSERT_TRUE(port.ok()) << port.error().message;
   EXPECT_EQ(port.value().fault.port, "1.0");
   EXPECT_TRUE(ends_slowness(port.value().fault));
-  for (const char* wish : {"link=0.1-1.1", "link=0.1-1.1:", "link=0.1:3ms", "link=0.1-0.1:3ms",
-                           "link=0.1-2.0:3ms", "port=1.0", "port=:3ms", "port=1.0:-3ms",
-                           "port=nic:3ms", "port=4:3ms"}) {
+  for (const char* wish :
+       {"link=0.1-1.1", "link=0.1-1.1:", "link=0.1:3ms", "link=0.1-0.1:3ms", "link=0.1-2.0:3ms",
+        "port=1.0", "port=:3ms", "port=1.0:-3ms", "port=nic:3ms", "port=4:3ms"}) {
     EXPECT_FALSE(request_of(wish, job).ok()) << wish;
   }
   EXPECT_TRUE(request_of("link=0-1:3ms", job).ok());

@@ -174,8 +174,8 @@ TEST(DecideWorker, APassThatWasInterruptedBeginsAgain) {
   directive.phase = Phase::Running;
   story.hear();
   story.feed(LostPeer{{2}, 1, "lost"});
-  const std::string broken = story.feed(Evaluated{
-      Error{Code::Disconnected, Reach::Worker, "the pass is over"}, {}});
+  const std::string broken =
+      story.feed(Evaluated{Error{Code::Disconnected, Reach::Worker, "the pass is over"}, {}});
   EXPECT_NE(broken.find("tell running epoch 1 version 5"), std::string::npos) << broken;
   directive.epoch = 2;
   directive.phase = Phase::Frozen;
