@@ -160,6 +160,16 @@ def has_module(name):
     return importlib.util.find_spec(name) is not None
 
 
+def why_not(module):
+    """Why this Python cannot import a module, as Python itself says it; None if it can."""
+    run = subprocess.run([sys.executable, "-c", f"import {module}"], capture_output=True, text=True,
+                         timeout=LIMIT, check=False)
+    if run.returncode == 0:
+        return None
+    said = run.stderr.strip().splitlines()
+    return said[-1] if said else f"import {module} ends with exit code {run.returncode}"
+
+
 def settings_of(flags, **more):
     """Machine, versions and settings of a comparison, as a dictionary of texts and numbers."""
     with open("/proc/cpuinfo", encoding="utf-8") as file:

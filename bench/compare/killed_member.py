@@ -1,13 +1,14 @@
 """A member of the data-parallel training of after_a_kill.py, for PyTorch.
 
     killed_member.py torchrun FOLDER STEP_MS PARAMETER_BYTES CHECKPOINT_EVERY   (under torchrun)
-    killed_member.py torchft FOLDER STEP_MS PARAMETER_BYTES LEAST MEMBER LIGHTHOUSE
+    killed_member.py torchft FOLDER STEP_MS PARAMETER_BYTES LEAST MEMBER LIGHTHOUSE SUM_MS
     killed_member.py lighthouse HEARTBEAT_MS JOIN_MS LEAST
 
 A step sleeps, then sums PARAMETER_BYTES of gradients with the other members. Each member writes its
 process id to FOLDER/pid-MEMBER when it begins, and a JSON line to FOLDER/steps-MEMBER after each
-step: {"step": N}, or {"discarded": N} for a step that torchft does not commit. The lighthouse
-prints its address and lives until its input ends. With torchft, LEAST members make a step.
+step: {"step": N}, or {"discarded": N} for a step that torchft does not commit. With torchft,
+"members" beside it says how many gradients the sum had, LEAST members make a step, and an
+all-reduce fails after SUM_MS. The lighthouse prints its address and lives until its input ends.
 """
 import datetime
 import json
@@ -78,7 +79,9 @@ def under_torchrun(folder, step_ms, parameter_bytes, checkpoint_every):
         step += 1
 
 
-def with_torchft(folder, step_ms, parameter_bytes, least, member, lighthouse):
+def with_torchft(folder, step_ms, parameter_bytes, least, member, lighthouse, sum_ms):
+    """The sum is Manager.allreduce: the hook of torchft.DistributedDataParallel 0.2.0 ends its
+    process with an AssertionError when an all-reduce cannot begin because a peer is gone."""
     import torchft
     log = Log(folder, member)
     store = distributed.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
@@ -92,23 +95,23 @@ def with_torchft(folder, step_ms, parameter_bytes, least, member, lighthouse):
         model.load_state_dict(found["model"])
         inner.load_state_dict(found["optimizer"])
 
+    group = torchft.ProcessGroupGloo(timeout=datetime.timedelta(milliseconds=sum_ms))
     manager = torchft.Manager(
-        pg=torchft.ProcessGroupGloo(timeout=LIMIT), load_state_dict=take, state_dict=state,
+        pg=group, load_state_dict=take, state_dict=state,
         min_replica_size=least, init_sync=False, rank=0, world_size=1, store_addr="127.0.0.1",
         store_port=store.port, lighthouse_addr=lighthouse, replica_id=f"member-{member}",
         hostname="127.0.0.1", timeout=LIMIT, quorum_timeout=LIMIT, connect_timeout=LIMIT)
-    parallel = torchft.DistributedDataParallel(manager, model)
     optimizer = torchft.Optimizer(manager, inner)
     while True:
         before = manager.current_step()
         optimizer.zero_grad()
         time.sleep(step_ms / 1e3)
-        parallel(1.0).backward()
+        model(1.0).backward()
+        manager.allreduce(model.weight.grad).wait()
+        members = manager.num_participants()
         optimizer.step()
-        if manager.current_step() > before:
-            log.add(step=before)
-        else:
-            log.add(discarded=before)
+        done = manager.current_step() > before
+        log.add(**{"step" if done else "discarded": before, "members": members})
 
 
 def lighthouse_of(heartbeat_ms, join_ms, least):
@@ -130,7 +133,9 @@ def main():
     if way == "torchrun":
         under_torchrun(folder, step_ms, parameter_bytes, int(words[3]))
     else:
-        with_torchft(folder, step_ms, parameter_bytes, int(words[3]), int(words[4]), words[5])
+        least, member, lighthouse, sum_ms = words[3:]
+        with_torchft(folder, step_ms, parameter_bytes, int(least), int(member), lighthouse,
+                     float(sum_ms))
 
 
 if __name__ == "__main__":

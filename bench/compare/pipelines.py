@@ -7,8 +7,9 @@ each pinned to a core in turn, and ops that sleep; no gradient is clipped. First
 each order that both have is compared with itself. Then one link takes four forwards longer each
 way, then one worker has half its speed: Tenuto runs with its own remedies, and is compared with
 each of PyTorch's schedules. The troubles begin in a live run, and what is measured are its last
-steps. "ideal" is the price of the order (tenuto simulate). The columns tenuto and torch are medians
-in ms; ratios are medians of runs that took turns.
+steps. "bound" is a time that no schedule of the same work beats, "promised" the price of the row's
+order (both by tenuto simulate). The columns tenuto and torch are medians in ms; ratios between them
+are medians of runs that took turns.
 """
 import json
 import pathlib
@@ -64,8 +65,9 @@ def fault_of(flags, trouble, begins):
     return []
 
 
-def price(flags, folder, order, trouble):
-    """The time of a step in ms by `tenuto simulate`, if each step begins when it can."""
+def simulated(flags, folder, order, trouble):
+    """The lower bound and the price of a step in ms by `tenuto simulate`, if each step begins when
+    it can."""
     job = folder / "price.toml"
     job.write_text(toml_of(job_sections(flags, folder, order, 1)))
     more = {"link": ["--slow-link", f"{LINK}:{4 * flags.op_ms}"],
@@ -74,7 +76,8 @@ def price(flags, folder, order, trouble):
                             *more], capture_output=True, text=True, timeout=LIMIT, check=False)
     if found.returncode != 0:
         raise Lost(f"tenuto simulate: {found.stderr}")
-    return json.loads(found.stdout)["period_ms"]
+    answer = json.loads(found.stdout)
+    return answer["lower_bound_ms"], answer["period_ms"]
 
 
 class Tenuto:
@@ -169,9 +172,9 @@ def healthy_rows(flags, tenuto, torch):
             for run in both if turn % 2 == 0 else reversed(both):
                 run()
     for order, (own, other) in times.items():
-        ideal = price(flags, tenuto.folder, order, "healthy")
-        yield ["healthy", order, SCHEDULES[order][0], ideal, median(own), median(other),
-               ratio(median(own), ideal), ratio(median(other), ideal), ratios(own, other)]
+        bound, promised = simulated(flags, tenuto.folder, order, "healthy")
+        yield ["healthy", order, SCHEDULES[order][0], bound, promised, median(own), median(other),
+               ratio(median(own), promised), ratio(median(other), promised), ratios(own, other)]
 
 
 def trouble_rows(flags, trouble, tenuto, torch):
@@ -185,9 +188,10 @@ def trouble_rows(flags, trouble, tenuto, torch):
             found.append(torch.step(order, trouble))
     best = min(other, key=lambda order: median(other[order]))
     for order, found in other.items():
-        ideal = price(flags, tenuto.folder, order, trouble)
-        yield [trouble, order, SCHEDULES[order][0] + (" (best)" if order == best else ""), ideal,
-               median(own), median(found), None, ratio(median(found), ideal), ratios(own, found)]
+        bound, promised = simulated(flags, tenuto.folder, order, trouble)
+        yield [trouble, order, SCHEDULES[order][0] + (" (best)" if order == best else ""), bound,
+               promised, median(own), median(found), None, ratio(median(found), promised),
+               ratios(own, found)]
     flags.notes.append(f"{trouble}: tenuto begins with {REMEDIES[trouble][0]} and is at its last "
                        f"pace {median(steps):.0f} steps after the trouble began; its column is the "
                        "same run in each row.")
@@ -236,8 +240,8 @@ def main():
                            message_bytes=MESSAGE, link_ms=4 * flags.op_ms, speed=0.5,
                            backend="Gloo on the loopback", pinned="each worker to a core in turn",
                            split="dw_builder")
-    heads = ["trouble", "order", "torch's schedule", "ideal", "tenuto", "torch", "tenuto/ideal",
-             "torch/ideal", "tenuto/torch"]
+    heads = ["trouble", "order", "torch's schedule", "bound", "promised", "tenuto", "torch",
+             "tenuto/promised", "torch/promised", "tenuto/torch"]
     show(flags, settings, heads, rows, [*flags.notes, *CLAIMS])
 
 

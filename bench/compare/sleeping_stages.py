@@ -41,18 +41,27 @@ def message(values):
     return sent
 
 
+def sleep(seconds):
+    """Sleeps as Tenuto's paced device does (src/rehearsal/paced.cc): awake for the last hundredth,
+    at most 100 us, so that waking up delays nothing."""
+    end = time.monotonic() + seconds
+    time.sleep(seconds - min(seconds / 100, 100e-6))
+    while time.monotonic() < end:
+        pass
+
+
 class Sleep(torch.autograd.Function):
     @staticmethod
     def forward(ctx, values, _weight, stage):
         ctx.stage = stage
         receive(values, stage.delay_before)
-        time.sleep(stage.op)
+        sleep(stage.op)
         return message(values)
 
     @staticmethod
     def backward(ctx, gradient):
         receive(gradient, ctx.stage.delay_behind)
-        time.sleep(ctx.stage.op)
+        sleep(ctx.stage.op)
         return message(gradient), None, None
 
 
@@ -69,7 +78,7 @@ class Stage(nn.Module):
         return Sleep.apply(values, self.weight, self)
 
     def weight_gradient(self):
-        time.sleep(self.op)
+        sleep(self.op)
 
 
 def sleeping_stage(number, own, workers, request):

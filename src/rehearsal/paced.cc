@@ -1,6 +1,7 @@
 #include "rehearsal/paced.h"
 
 #include <algorithm>
+#include <chrono>
 #include <utility>
 
 #include "base/text.h"
@@ -211,6 +212,16 @@ Status PacedStage::start(const Op& op, Duration inputs_at, Ticket ticket) {
   return ok();
 }
 
+namespace {
+
+// For how long before its end an op of this length keeps its core on the real clock: at most as
+// long as waking up takes, and at most a hundredth of the op, so that many devices fit on a core.
+Duration awake_part(Duration length) {
+  return std::min<Duration>(length / 100, std::chrono::microseconds(100));
+}
+
+}  // namespace
+
 // The device's own thread: the mathematics at once, then sleep until the op's end.
 void PacedStage::serve() {
   sharpen_timer();
@@ -221,7 +232,9 @@ void PacedStage::serve() {
     done.start = work.start;
     done.status = compute(work);
     const Duration end = work.start + work.length;
-    if (common_->sleeps) sleep_until(end);
+    if (common_->sleeps) {
+      sleep_until(end, common_->virtual_clock ? Duration{} : awake_part(work.length));
+    }
     const Duration now = common_->clock.now();
     done.finish = common_->virtual_clock ? end : now;
     slot_.finish();

@@ -39,6 +39,7 @@ ELSEWHERE = {
         ("tests/app/huggingface_test.py", 'EXAMPLES / "huggingface.py"'),
     "./run python examples/huggingface.py --model gpt2 --export runs/huggingface gpt2-trained":
         ("tests/app/huggingface_test.py", '"--export", run.folder'),
+    "./run bench slow-worker": ("tests/app/slow_worker_test.py", '"slow-worker"'),
     "./run python bench/compare/pipelines.py": ("tests/app/compare_test.py", '"pipelines.py"'),
     "./run python bench/compare/after_a_kill.py":
         ("tests/app/compare_test.py", '"after_a_kill.py"'),
