@@ -128,8 +128,8 @@ Way sync_mode(const Setting& setting, const std::string& mode, double healthy_ms
   limits.offers = int64_t{2000} * setting.pipelines;
   const SyncMeasure made = simulate_sync(simulated, limits).value();
   const double per_update = made.gradients_per_second / made.updates_per_second;
-  return {cat("sync mode ", mode), "", 1000 / made.updates_per_second,
-          per_update * setting.micros, made.dropped_fraction};
+  return {cat("sync mode ", mode), "", 1000 / made.updates_per_second, per_update * setting.micros,
+          made.dropped_fraction};
 }
 
 // The pipeline of the slow worker runs fewer micro-batches of each step: as many as make most
@@ -197,12 +197,14 @@ Json ways_at(const Setting& setting, double speed) {
 
 void print(const Setting& setting, const Json& cases) {
   for (const Json& one : cases) {
-    std::printf("%d pipelines x %d stages, %d micro-batches each; worker %d has speed %s; a step "
-                "takes %.1f ms when all are well\n\n",
-                setting.pipelines, setting.stages, setting.micros, setting.slow().value,
-                one["speed"].dump().c_str(), one["healthy_ms"].get<double>());
-    std::printf("| way | update, ms | micro-batches in it | per second | of a healthy cluster | "
-                "dropped | what is done |\n|---|---|---|---|---|---|---|\n");
+    std::printf(
+        "%d pipelines x %d stages, %d micro-batches each; worker %d has speed %s; a step "
+        "takes %.1f ms when all are well\n\n",
+        setting.pipelines, setting.stages, setting.micros, setting.slow().value,
+        one["speed"].dump().c_str(), one["healthy_ms"].get<double>());
+    std::printf(
+        "| way | update, ms | micro-batches in it | per second | of a healthy cluster | "
+        "dropped | what is done |\n|---|---|---|---|---|---|---|\n");
     for (const Json& way : one["ways"]) {
       std::printf("| %s | %.1f | %.1f | %.1f | %.3f | %.3f | %s |\n",
                   way["way"].get<std::string>().c_str(), way["update_ms"].get<double>(),

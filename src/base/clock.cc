@@ -27,12 +27,6 @@ void sleep_until(Duration moment) {
   }
 }
 
-void sleep_until(Duration moment, Duration awake) {
-  sleep_until(moment - awake);
-  while (monotonic_clock().now() < moment) {
-  }
-}
-
 void sharpen_timer() { prctl(PR_SET_TIMERSLACK, 1UL); }
 
 }  // namespace tenuto

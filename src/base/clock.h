@@ -39,10 +39,6 @@ const Clock& monotonic_clock();
 // sharpen_timer once in the thread for microseconds).
 void sleep_until(Duration moment);
 
-// The same, but the thread is awake for the last `awake` and looks at the clock all the time: so
-// waking up, which takes some 50 us, delays nothing.
-void sleep_until(Duration moment, Duration awake);
-
 // Asks the kernel to wake the calling thread at the exact moment instead of up to 50 us later, as
 // it may do by default (Linux: timer slack 1 ns).
 void sharpen_timer();

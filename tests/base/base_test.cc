@@ -1,7 +1,6 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <chrono>
 #include <string>
 #include <string_view>
 #include <thread>
@@ -26,15 +25,6 @@ TEST(Bisect, FindsTheFirstAndTheLast) {
     EXPECT_EQ(first, std::clamp(edge, 0, 11)) << edge;
     const int last = last_of(0, 10, [&](int number) { return number < edge; });
     EXPECT_EQ(last, std::clamp(edge - 1, 0, 10)) << edge;
-  }
-}
-
-// Whatever part of the time the thread is awake, it does not come back too early.
-TEST(Clock, SleepsUntilTheMoment) {
-  for (const int awake : {0, 100, 1000, 5000}) {
-    const Duration moment = monotonic_clock().now() + std::chrono::milliseconds(2);
-    sleep_until(moment, std::chrono::microseconds(awake));
-    EXPECT_GE(monotonic_clock().now(), moment) << awake;
   }
 }
 
