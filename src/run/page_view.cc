@@ -111,13 +111,13 @@ page::Snapshot snapshot_of(const State& state, const Job& job, KnownTimes& times
   snapshot.plan = planning.present->order;
   snapshot.serial = planning.serial;
   snapshot.in_force = planning.from;
-  const auto shown = [&](TreatmentKey key) {
+  const auto treatment = [&](TreatmentKey key) {
     return shown_treatment(planning.treatments, key, job);
   };
-  snapshot.treatment = shown(TreatmentKey::Mode);
-  snapshot.slow_links = shown(TreatmentKey::SlowLinks);
-  snapshot.slow_workers = shown(TreatmentKey::SlowWorkers);
-  snapshot.layers = shown(TreatmentKey::Layers);
+  snapshot.treatment = treatment(TreatmentKey::Mode);
+  snapshot.slow_links = treatment(TreatmentKey::SlowLinks);
+  snapshot.slow_workers = treatment(TreatmentKey::SlowWorkers);
+  snapshot.layers = treatment(TreatmentKey::Layers);
   snapshot.cpu_seconds = seconds_of(process_cpu_time());
   const Seats seats = job.seats();
   for (size_t w = 0; w < state.members.size(); ++w) {
