@@ -66,7 +66,7 @@ class System:
         """The steps done so far, in order."""
         return [line["step"] for line in self.lines() if "step" in line]
 
-    def trains_together(self):
+    def is_complete(self):
         """Whether all members train together."""
         return len(self.steps()) >= 3
 
@@ -160,7 +160,7 @@ class Torchft(System):
                     self.flags.kib << 10, LEAST, member, self.address,
                     SUM_STEPS * self.flags.step_ms])
 
-    def trains_together(self):
+    def is_complete(self):
         last = self.lines()[-3:]
         return len(last) == 3 and all("step" in line and line["members"] == MEMBERS
                                       for line in last)
@@ -180,9 +180,9 @@ def measure(kind, flags, wait):
     with tempfile.TemporaryDirectory(prefix="tenuto-compare-") as name:
         system = kind(flags, pathlib.Path(name))
         try:
-            system.wait(system.trains_together, "the first steps of all members")
+            system.wait(system.is_complete, "the first steps of all members")
             system.pin()
-            system.wait(lambda: len(system.steps()) >= BEGUN and system.trains_together(),
+            system.wait(lambda: len(system.steps()) >= BEGUN and system.is_complete(),
                         "the steps before the kill")
             time.sleep(wait * flags.step_ms / 1e3)
             lines, before, dropped = len(system.lines()), system.steps(), system.dropped()
