@@ -33,7 +33,7 @@ MESSAGE = 65536                # bytes
 QUICK = ("1f1b", "zb-h1", "zb-v")
 # How Tenuto meets a trouble: the order with which it begins, the steps of a run, further settings.
 REMEDIES = {
-    "link": ("zb-h1", 30, {"resilience": {"slow_links": "adapt"}}),
+    "link": ("auto", 30, {}),
     "worker": ("1f1b", 60, {"resilience": {"layers": "adapt"},
                             "model": {"kind": "gpt", "layers": LAYERS - 2}}),
 }

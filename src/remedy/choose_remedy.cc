@@ -160,10 +160,10 @@ class Decider {
     candidates_.push_back(std::move(one));
   }
 
-  // The fastest candidate that costs nothing but its steps.
+  // The fastest candidate in which no layer moves. There is one: moves are added last.
   const Candidate& best_of_free() const {
     const auto free_first = [](const Candidate& a, const Candidate& b) {
-      return std::pair(a.change, a.step) < std::pair(b.change, b.step);
+      return std::pair(!a.moves.empty(), a.step) < std::pair(!b.moves.empty(), b.step);
     };
     return *std::min_element(candidates_.begin(), candidates_.end(), free_first);
   }

@@ -92,6 +92,18 @@ TEST(ChooseRemedy, KeepsThePlanOfAHealthyCluster) {
   EXPECT_EQ(choice.value().pays_after, -1);
 }
 
+// A move that costs nothing is still one that must pay, and does.
+TEST(ChooseRemedy, MovesLayersThatCostNothing) {
+  const Plan plan = fine_plan(4, 1, 16, 16);
+  const Model model = model_of(16, 0);
+  Cluster now = uniform_cluster(4, {});
+  now.workers[1].speed = 0.5;
+  const RemedyChoice choice = choose_remedy(plan, model, now, terms_of(5, 50)).value();
+  EXPECT_FALSE(choice.moves.empty());
+  EXPECT_EQ(chosen_of(choice).change, Duration{});
+  expect_consistent(choice, plan, model, now);
+}
+
 TEST(ChooseRemedy, MovesLayersOnceThatPays) {
   const Plan plan = fine_plan(3, 1, 12, 6);
   const Model model = model_of(12, 1'000'000);
