@@ -32,8 +32,8 @@ Rules rules_of_run() {
   rules.plan = std::make_shared<const Plan>(std::move(plan).value());
   rules.model.layers.resize(kStages);
   rules.cluster = uniform_cluster(kWorkers, {});
-  rules.slow_links = SlowLinks::Adapt;
-  rules.survive = rules.routing = rules.chooses_update = true;
+  rules.treatments.slow_links = rules.treatments.slow_workers = Treatment::Adapt;
+  rules.survive = rules.chooses_update = true;
   rules.directory = "run";
   rules.start_limit = rules.silence_limit = rules.explain_limit = std::chrono::minutes(1);
   rules.stop_limit = rules.salvage_limit = std::chrono::minutes(1);
