@@ -291,8 +291,10 @@ Result<Told> read_metrics(const std::string& run) {
   Told told;
   const Status read = each_line(run + "/metrics.jsonl", [&](const Json& json) {
     // On a paced device's clock, where there is one.
-    const bool paced = json.contains("iteration_ms") && json["iteration_ms"].is_number();
-    add_number(json, paced ? "iteration_ms" : "step_ms", 1, told.milliseconds);
+    const auto has = [&](const char* key) { return json.contains(key) && json[key].is_number(); };
+    // If steps overlap, an iteration lasts longer than the time from one step to the next.
+    const char* paced = has("period_ms") ? "period_ms" : "iteration_ms";
+    add_number(json, has(paced) ? paced : "step_ms", 1, told.milliseconds);
     add_number(json, "loss", 1, told.losses);
     add_number(json, "validation_loss", 1, told.validation_losses);
     constexpr double kPercent = 100;
