@@ -207,6 +207,8 @@ TEST(FineStages, TakeAsLongAsTheStagesThatTheyComeFrom) {
     for (const Dispatch dispatch : {Dispatch::Listed, Dispatch::Ready}) {
       const auto coarse = plan_of(card, dispatch, false, false);
       ASSERT_TRUE(coarse.ok());
+      // Limits of a worker with several stages count parts of unequal size.
+      if (dispatch == Dispatch::Ready && !hold_one_each(coarse.value())) continue;
       const Plan fine = with_fine_stages(coarse.value()).value();
       const Model model = model_of(coarse.value());
       for (uint64_t seed = 0; seed < 50; ++seed) {
