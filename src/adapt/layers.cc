@@ -21,8 +21,6 @@ size_t at(int32_t index) { return static_cast<size_t>(index); }
 constexpr int64_t kStateShare = 3;
 // The search takes at most this many steps for each layer. It prices the plan after each step.
 constexpr size_t kStepsPerLayer = 2;
-// Then it prices moves of single layers, at most so many, and at most so many ops of all of them.
-constexpr int64_t kMostRefinements = 200, kRefinedOps = 200'000;
 
 // Which workers hold each stage, and which worker runs each micro-batch of it, as layers move.
 class Layout {
@@ -176,40 +174,6 @@ std::optional<LayerLayout> layout_of(Plan made, const Plan& plan, const Model& m
   return found;
 }
 
-int64_t prices_of_refinement(const Plan& plan) {
-  int64_t ops = 1;
-  for (const auto& list : plan.schedule.lists) ops += std::ssize(list);
-  return std::min(kMostRefinements, kRefinedOps / ops);
-}
-
-// The layout with the shortest step, below `least`, of those that differ from `layout` by one layer
-// that goes to a neighbour; `layout` becomes it. The loads do not tell how long workers wait for
-// each other, so the shortest step need not have the least load. Prices at most `prices` layouts,
-// and takes them off.
-std::optional<LayerLayout> refined(Layout& layout, const Plan& plan, const Model& model,
-                                   const Cluster& now, Duration least, int64_t& prices) {
-  std::optional<LayerLayout> best;
-  const Layout from = layout;
-  for (const WorkerId donor : from.workers()) {
-    for (const int32_t way : {-1, 1}) {
-      for (const int32_t stage : from.edges(donor, way)) {
-        const std::vector<WorkerId> receivers = from.receivers(donor, stage, way);
-        if (receivers.empty() || prices == 0) continue;
-        --prices;
-        Layout next = from;
-        next.move(stage, donor, receivers.front());
-        std::optional<Plan> made = plan_of(plan, next);
-        if (!made) continue;
-        auto found = layout_of(std::move(*made), plan, model, now, best ? best->step : least);
-        if (!found) continue;
-        best = std::move(found);
-        layout = std::move(next);
-      }
-    }
-  }
-  return best;
-}
-
 // The workers that are slow, or at the end of a link with a delay of its own, ascending.
 std::set<WorkerId> troubled_workers(const Plan& plan, const Cluster& now) {
   std::set<WorkerId> all;
@@ -245,8 +209,6 @@ Result<std::vector<LayerLayout>> find_layer_layouts(const Plan& plan, const Mode
   if (!before.ok()) return before.error();
   std::vector<LayerLayout> all;
   Layout layout(plan, model, now);
-  Layout shortest = layout;
-  Duration least = before.value();
   for (size_t i = 0; i < kStepsPerLayer * plan.stages.size(); ++i) {
     Step step(layout);
     step.try_all(layout);
@@ -255,15 +217,7 @@ Result<std::vector<LayerLayout>> find_layer_layouts(const Plan& plan, const Mode
     std::optional<Plan> made = plan_of(plan, layout);
     if (!made) continue;
     auto found = layout_of(std::move(*made), plan, model, now, before.value());
-    if (!found) continue;
-    if (found->step < least) least = found->step, shortest = layout;
-    all.push_back(std::move(*found));
-  }
-  if (all.empty()) return all;
-  int64_t prices = prices_of_refinement(plan);
-  while (auto found = refined(shortest, plan, model, now, least, prices)) {
-    least = found->step;
-    all.push_back(std::move(*found));
+    if (found) all.push_back(std::move(*found));
   }
   return all;
 }

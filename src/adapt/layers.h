@@ -24,8 +24,7 @@ struct LayerLayout {
 // worker gives the first or last layer of a row of layers that it holds to a worker of the
 // neighbouring layer that runs some of the same micro-batches. That worker may give a layer to the
 // next one, and so on. The search takes the step that lowers the load of the busiest workers most,
-// and goes on until no step is better. Then it goes on from the shortest step by moves of single
-// layers that make the step shorter. Each worker keeps at least one layer. Deterministic.
+// and goes on until no step is better. Each worker keeps at least one layer. Deterministic.
 //
 // Requires: check(plan) is ok; the model has the plan's layers
 // Returns:  those with a step shorter than that of the plan

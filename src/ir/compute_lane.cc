@@ -75,7 +75,6 @@ void ComputeLane::restart() {
   CHECK(done(), "a lane starts again when all its ops have ended");
   for (Run& run : runs_) run.next = run.first;
   ended_ = forwards_begun_ = 0;
-  last_ = -1;
 }
 
 }  // namespace tenuto

@@ -25,17 +25,15 @@ class ComputeLane {
   // The op (its index in the list) to begin next; -1 when an op is running or none can begin.
   // missing[i] = how many values that op i reads are not present.
   //
-  // Validate runs as soon as its clip decision is present, wherever it is in the list; only an op
-  // that continues the last one goes before it. Then,
-  // Listed: the next op of the list. Ready: the op that continues the last one, if its inputs are
-  // present; else the first op whose inputs are all present, in the order update, backward,
-  // forward, weight gradient, each kind in list order; but no backward during the warm-up, and no
-  // forward that would exceed a limit. A Step waits until every forward and backward of the list
-  // has begun, because these need the parameters from before the step. Its inputs do not ensure
-  // that: in the rest of an interrupted step they may be present from the start.
+  // Validate runs first, as soon as its clip decision is present, wherever it is in the list. Then,
+  // Listed: the next op of the list. Ready: the first op whose inputs are all present, in the order
+  // update, backward, forward, weight gradient, each kind in list order; but no backward during the
+  // warm-up, and no forward that would exceed a limit. A Step waits until every forward and
+  // backward of the list has begun, because these need the parameters from before the step. Its
+  // inputs do not ensure that: in the rest of an interrupted step they may be present from the
+  // start.
   int32_t candidate(const int32_t* missing) const {
     if (busy_) return -1;
-    if (const int32_t next = continued(missing); next >= 0) return next;
     if (const int32_t judged = head(Judgement, missing); judged >= 0) return judged;
     return dispatch_ == Dispatch::Ready ? ready_candidate(missing) : head(Listed, missing);
   }
@@ -43,7 +41,6 @@ class ComputeLane {
   void begin(int32_t index) {
     const OpKind kind = list_[static_cast<size_t>(index)].kind;
     busy_ = true;
-    last_ = index;
     ++runs_[queue_of(kind)].next;
     if (kind == OpKind::Forward) {
       ++holder_.micros.whole;
@@ -96,16 +93,6 @@ class ComputeLane {
     const int32_t index = ops_[static_cast<size_t>(run.next)];
     return missing[index] == 0 ? index : -1;
   }
-  // Under ready dispatch: the op that continues the last one; -1 when it cannot begin or there is
-  // none.
-  int32_t continued(const int32_t* missing) const {
-    if (last_ < 0 || dispatch_ == Dispatch::Listed) return -1;
-    const Op& before = list_[static_cast<size_t>(last_)];
-    const int32_t index = head(queue_of(before.kind), missing);
-    if (index < 0 || !continues(before, list_[static_cast<size_t>(index)])) return -1;
-    const bool fits = before.kind != OpKind::Forward || holder_.limit.fits(holder_.micros);
-    return fits ? index : -1;
-  }
   int32_t ready_candidate(const int32_t* missing) const;
   // True while a forward or a backward has not begun.
   bool owes_outputs() const {
@@ -121,7 +108,6 @@ class ComputeLane {
   int32_t warm_up_ = 0;  // forwards before the first backward
   int32_t forwards_begun_ = 0;
   int32_t ended_ = 0;
-  int32_t last_ = -1;  // the op that began last (its index in the list)
   bool busy_ = false;
 };
 

@@ -35,16 +35,6 @@ struct HeldLimit {
   }
 };
 
-// True when `op` computes the next layers of what `before` computed: the same micro-batch at the
-// next stage of a forward or of an evaluation, or at the stage before in a backward. If one worker
-// holds both stages, ready dispatch runs `op` right after `before`, so that two neighbouring stages
-// take the worker's time as one stage with the layers of both would.
-inline bool continues(const Op& before, const Op& op) {
-  if (op.kind != before.kind || op.micro != before.micro || !has_micro(op)) return false;
-  const bool back = op.kind == OpKind::BackwardInput || op.kind == OpKind::BackwardWeight;
-  return op.stage.value == before.stage.value + (back ? -1 : 1);
-}
-
 // The choice when no op of a kind can begin.
 inline constexpr int32_t kNoOp = -1;
 // The choice of a search that lets the worker wait, though an op of another kind could begin.
@@ -56,8 +46,7 @@ inline constexpr int32_t kWait = kNoOp - 1;
 // begin, or kNoOp, and is called only if the rule allows an op of that kind. The first value other
 // than kNoOp is the choice.
 //
-// An update goes before all of them, and an op that continues() the one before goes first of all.
-// Only ComputeLane has such ops.
+// An update goes before all of them; only ComputeLane has updates.
 template <class Worker, class Backward, class Forward, class Weight>
 inline int32_t first_ready(bool warms_up, const Worker& worker, Backward backward, Forward forward,
                            Weight weight) {

@@ -39,9 +39,9 @@ struct TimeShare {
 // the stage, including those that hold it in addition to a stage of their own.
 TimeShare time_share_of(const std::vector<Stage>& stages, int32_t workers, StageId stage);
 
-// How a worker's compute lane takes its list. Listed: in list order. Ready: the op that continues
-// the last one (ir/dispatch.h), else the first one whose inputs are present: backward, forward,
-// weight gradient, each kind in list order, under the limits.
+// How a worker's compute lane takes its list. Listed: in list order. Ready: the first op whose
+// inputs are present, backward before forward before weight gradient, each kind in list order,
+// under the limits.
 enum class Dispatch : uint8_t { Listed, Ready };
 
 // What a worker may hold, in bytes or in parts of a micro-batch. A forward reserves all the memory

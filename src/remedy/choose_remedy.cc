@@ -207,6 +207,12 @@ class Decider {
     options.routing = routes;
     options.steps_in_turn = true;
     options.least_gain = terms_.least_gain;
+    // Under ready dispatch a gradient that comes a moment earlier would run between two layers of a
+    // forward, and delay all that waits for its result. But the search for other places of layers
+    // keeps fixed lists less well, and after a death it is needed.
+    const bool all_live = std::all_of(now_.workers.begin(), now_.workers.end(),
+                                      [](const Worker& worker) { return worker.alive; });
+    if (coarse && all_live) options.dispatch = Dispatch::Listed;
     auto adapted = adapt(coarse ? *coarse : plan, model_, now_, options);
     if (!adapted.ok() || !coarse || !adapted.value().changed) return adapted;
     auto fine = with_fine_stages(adapted.value().plan);

@@ -100,8 +100,9 @@ class Layers(Moves):
         self.slow()
         run = self.train()
         self.assertEqual(self.moves(run), [])
-        self.assertIn('resilience.layers is "observe", so nothing moves', run.output)
-        self.assertEqual({line["plan"] for line in run.metrics()}, {"1f1b"})
+        self.assertIn('resilience.layers is "observe", so no layer moves', run.output)
+        # What may be done is done: another order of ops.
+        self.assertEqual([line["plan"] for line in run.metrics()][-1], "auto")
 
     @another_case
     def test_what_does_not_go_with_moves_is_refused(self):

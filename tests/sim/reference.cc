@@ -24,8 +24,7 @@ struct Person {
   std::set<Thing> has;
   std::map<Thing, int> came_from;  // values in a receive buffer, and their sender
   int forwards = 0, forwards_begun = 0, held = 0;
-  int whole = 0;                  // of those held: the input gradient has not ended
-  const Doing* latest = nullptr;  // the op of the compute lane that began last
+  int whole = 0;  // of those held: the input gradient has not ended
 };
 
 class Reference {
@@ -234,7 +233,6 @@ class Reference {
       Doing* next = busy ? nullptr : choose(w);
       if (next == nullptr) continue;
       next->begun = true;
-      person.latest = next;
       next->end = now_ + time_of(w, next->op);
       if (next->op.kind == OpKind::Forward) {
         ++person.held;
@@ -255,40 +253,21 @@ class Reference {
       return nullptr;
     }
     const Limit limit = w < plan_.limits.size() ? plan_.limits[w] : Limit{};
-    if (Doing* next = next_layers(person, limit)) return next;
     for (const OpKind kind : {OpKind::BackwardInput, OpKind::Forward, OpKind::BackwardWeight}) {
       for (Doing& it : person.list) {
         if (it.op.kind != kind || it.over) continue;
         const bool warm = person.forwards_begun >= std::min(limit.warm_up, person.forwards);
+        const MemoryLimit& of = limit.memory;
+        const int late = person.held - person.whole;
+        const bool memory =
+            (limit.micros == 0 || person.held < limit.micros) &&
+            (of.most == 0 || of.whole * (person.whole + 1) + of.late * late <= of.most);
         if (ready(person, it.op) && (kind != OpKind::BackwardInput || warm) &&
-            (kind != OpKind::Forward || has_memory(person, limit))) {
+            (kind != OpKind::Forward || memory)) {
           return &it;
         }
         break;
       }
-    }
-    return nullptr;
-  }
-
-  static bool has_memory(const Person& person, const Limit& limit) {
-    const MemoryLimit& of = limit.memory;
-    const int late = person.held - person.whole;
-    return (limit.micros == 0 || person.held < limit.micros) &&
-           (of.most == 0 || of.whole * (person.whole + 1) + of.late * late <= of.most);
-  }
-
-  // The same work for the same micro-batch one stage further, if nothing of its kind is listed
-  // before it.
-  Doing* next_layers(Person& person, const Limit& limit) {
-    if (person.latest == nullptr) return nullptr;
-    const Op& past = person.latest->op;
-    const int step = past.kind == OpKind::Forward ? 1 : -1;
-    for (Doing& it : person.list) {
-      if (it.op.kind != past.kind || it.over) continue;
-      const bool follows =
-          it.op.micro == past.micro && it.op.stage.value == past.stage.value + step;
-      const bool fits = past.kind != OpKind::Forward || has_memory(person, limit);
-      return follows && fits && ready(person, it.op) ? &it : nullptr;
     }
     return nullptr;
   }

@@ -5,7 +5,6 @@
 #include "base/random.h"
 #include "ir/check.h"
 #include "ir/text.h"
-#include "plan/fine_stages.h"
 #include "sim/cases.h"
 #include "sim/clockwork.h"
 #include "sim/listed.h"
@@ -30,10 +29,6 @@ Chance draw(Random& random, const std::string& order, Dispatch dispatch) {
   while (!make_plan(shape).ok()) ++shape.micros;  // some orders need as many as twice the workers
   Chance it;
   it.plan = plan_of(shape);
-  if (below(3) == 0) {  // several neighbouring stages at each worker
-    shape.layers = static_cast<int32_t>(it.plan.stages.size()) * (2 + below(2));
-    it.plan = with_fine_stages(plan_of(shape)).value();
-  }
   for (size_t s = 0; s < it.plan.stages.size(); ++s) {
     Layer layer;
     layer.forward = Duration(1000 + below(1'000'000));
