@@ -5,7 +5,7 @@ import re
 import subprocess
 import unittest
 
-from harness import LIMIT
+from harness import LIMIT, long_case
 from package_test import HERE, PACKAGE, PYTHON, Launch
 
 SCRIPT = HERE / "package_evaluate.py"
@@ -51,6 +51,7 @@ class Evaluate(Launch):
         lines = (self.folder / "runs" / f"{name}-evaluation" / "metrics.jsonl").read_text()
         return [json.loads(line) for line in lines.splitlines()]
 
+    @long_case
     def test_all_layouts_find_the_same_loss(self):
         """fit() and then evaluate(), twice: the last micro-batch of 11 rows has 3, and 2 rows are
         fewer than a micro-batch."""
