@@ -59,8 +59,8 @@ def main():
         parser.error("--runs is a whole number of at least 1")
     steps = next(int(line.split("=")[1]) for line in EXAMPLE.read_text().splitlines()
                  if line.startswith("steps"))
-    said = json.loads(tenuto(options.program, "simulate", EXAMPLE, "--device.kind=paced",
-                             "--iterations", steps, "--json"))["with_remedies"]
+    said = json.loads(tenuto(options.program, "simulate", EXAMPLE, "--iterations", steps,
+                             "--json"))["with_remedies"]
     promised, bound = said["total_ms"], said["lower_bound_ms"]
     runs = []
     for _ in range(options.runs):
