@@ -16,22 +16,12 @@ import argparse
 import json
 import pathlib
 import statistics
-import subprocess
 import sys
 import tempfile
 
-from paced_runs import lines_of
+from paced_runs import lines_of, tenuto, total_period
 
 EXAMPLE = pathlib.Path(__file__).parents[1] / "examples" / "bad-day.toml"
-LIMIT = 300  # seconds for a run
-
-
-def tenuto(program, *words):
-    done = subprocess.run([program, *map(str, words)], text=True, capture_output=True,
-                          timeout=LIMIT)
-    if done.returncode != 0:
-        sys.exit(f"{' '.join(map(str, words))}: {done.stderr}{done.stdout}")
-    return done.stdout
 
 
 def train(program, folder, steps):
@@ -45,7 +35,7 @@ def train(program, folder, steps):
     events = [event["event"] for event in lines_of(run / "events.jsonl")]
     if "resume" in events or "join" not in events:
         sys.exit(f"the run was begun again, or nobody joined it: {', '.join(events)}")
-    took = sum(line.get("period_ms") or line["iteration_ms"] for line in metrics)
+    took = total_period(metrics)
     return took, {kind: events.count(kind) for kind in ("detection", "decision", "death", "join")}
 
 

@@ -3,6 +3,7 @@ import json
 import os
 import pathlib
 import subprocess
+import sys
 import time
 
 
@@ -13,6 +14,21 @@ class Lost(Exception):
 def lines_of(path):
     """The JSON lines of a file; none when there is no such file."""
     return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+
+
+def tenuto(program, *words, limit=300):
+    """What a command of the program prints, after at most `limit` seconds; ends the script with its
+    words and what it said if it fails."""
+    done = subprocess.run([program, *map(str, words)], text=True, capture_output=True,
+                          timeout=limit)
+    if done.returncode != 0:
+        sys.exit(f"{' '.join(map(str, words))}: {done.stderr}{done.stdout}")
+    return done.stdout
+
+
+def total_period(metrics):
+    """The milliseconds of all steps of these lines, each from the end of the step before."""
+    return sum(line.get("period_ms") or line["iteration_ms"] for line in metrics)
 
 
 def workers_of(parent):

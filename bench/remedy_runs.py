@@ -9,14 +9,12 @@ import argparse
 import json
 import pathlib
 import random
-import subprocess
 import sys
 import tempfile
 
-from paced_runs import lines_of, toml_of
+from paced_runs import lines_of, tenuto, toml_of, total_period
 
 STEPS = 160
-LIMIT = 300
 
 
 def draw(seed):
@@ -50,14 +48,6 @@ def draw(seed):
     return sections, faults, words
 
 
-def tenuto(program, *words):
-    done = subprocess.run([program, *map(str, words)], text=True, capture_output=True,
-                          timeout=LIMIT)
-    if done.returncode != 0:
-        sys.exit(f"{' '.join(map(str, words))}: {done.stderr}{done.stdout}")
-    return done.stdout
-
-
 def measure(program, seed, folder):
     sections, faults, words = draw(seed)
     sections["job"]["directory"] = str(folder)
@@ -66,7 +56,7 @@ def measure(program, seed, folder):
     said = json.loads(tenuto(program, "simulate", job, "--iterations", STEPS, "--json"))
     tenuto(program, "train", job)
     metrics = lines_of(folder / "scenario" / "metrics.jsonl")
-    took = sum(line.get("period_ms") or line["iteration_ms"] for line in metrics)
+    took = total_period(metrics)
     events = lines_of(folder / "scenario" / "events.jsonl")
     decided = [next(one["name"] for one in event["alternatives"] if one["chosen"])
                for event in events if event.get("alternatives")]

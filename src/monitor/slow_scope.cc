@@ -18,7 +18,7 @@ bool leaves(const LinkGroup& group, const LinkName& link) {
   return has(group, link.first) != has(group, link.second);
 }
 
-// True when two links or more belong to it, and all that do are slow.
+// True when two links or more belong to the whole, and all of them are slow.
 template <class Belongs>
 bool all_slow(const Links& links, const Belongs& belongs) {
   int count = 0;

@@ -124,8 +124,8 @@ class Decider {
   RemedyChoice choose() const {
     RemedyChoice choice;
     choice.expected_steps = pricer_.expected_steps();
-    const Candidate* best = &candidates_.front();  // of all, and of those that may be acted upon:
-    const Candidate* chosen = best;
+    const Candidate* best = &candidates_.front();  // of all candidates
+    const Candidate* chosen = best;                // of those that may be acted upon
     for (const Candidate& one : candidates_) {
       if (!may_be_chosen(one)) continue;
       const bool acted = one.moves.empty() || !terms_.only_observes_layers;

@@ -35,10 +35,6 @@ constexpr Duration kOpLimit = std::chrono::minutes(10);
 // The program measures all numbers of rows one after another, and does that this many times. So if
 // the machine becomes slower meanwhile, this affects all numbers of rows.
 constexpr int kTurns = 2;
-// It goes on, up to this many times, until the times of the first and of the second half of the
-// measurement agree: their lower quartiles differ by at most this share of the layer's time.
-constexpr int kMostTurns = 8;
-constexpr double kAgree = 0.02;
 
 enum Part : size_t { kForward, kBackwardInput, kBackwardWeight, kUpdate, kParts };
 
@@ -87,23 +83,6 @@ struct StageTimes {
       last = event.finish;
     }
     for (size_t s = 0; s < of.size(); ++s) of[s][kUpdate].push_back(update[s]);
-  }
-
-  // True when the second half of the times says the same as the first.
-  bool agrees() const {
-    return std::all_of(of.begin(), of.end(), [](const auto& parts) {
-      Duration all{}, apart{};
-      for (const Part part : {kForward, kBackwardInput, kBackwardWeight}) {
-        const Times& times = parts[part];
-        if (times.size() < 2) return false;
-        const auto middle = times.begin() + static_cast<std::ptrdiff_t>(times.size() / 2);
-        const Duration first = length_of({times.begin(), middle});
-        const Duration second = length_of({middle, times.end()});
-        all += first;
-        apart += std::chrono::abs(second - first);
-      }
-      return static_cast<double>(apart.count()) <= kAgree * static_cast<double>(all.count());
-    });
   }
 
   bool is_certain() const {
@@ -247,14 +226,11 @@ class Measurement {
 
   Status run() {
     const auto turns = static_cast<int64_t>(rows_.size()) * kTurns;
-    const auto most = static_cast<int64_t>(rows_.size()) * kMostTurns;
     const Duration begin = monotonic_clock().now();
-    for (int64_t turn = 0; turn < most; ++turn) {
-      const bool is_more = turn >= turns && turn % std::ssize(rows_) == 0;
-      if (is_more && (agrees() || monotonic_clock().now() >= begin + work_.limit)) return ok();
+    for (int64_t turn = 0; turn < turns; ++turn) {
       // Begin with the largest number of rows: if it does not fit into memory, this fails at once.
       const size_t index = rows_.size() - 1 - static_cast<size_t>(turn) % rows_.size();
-      const Duration end = begin + work_.limit * std::min(turn + 1, turns) / turns;
+      const Duration end = begin + work_.limit * (turn + 1) / turns;
       if (Status measured = measure(index, end, turn == 0); !measured.ok()) return measured;
     }
     return ok();
@@ -300,10 +276,6 @@ class Measurement {
   }
 
  private:
-  bool agrees() const {
-    return std::all_of(apart_.begin(), apart_.end(),
-                       [](const StageTimes& times) { return times.agrees(); });
-  }
   // Measures one number of rows for one turn.
   Status measure(size_t index, Duration end, bool first) {
     Job job = work_.job;

@@ -37,12 +37,11 @@ std::vector<int32_t> measured_rows(int32_t rows);
 std::vector<std::string> layer_names(const ModelSettings& model);
 
 // Trains the job on its device, in turn with both plans, and takes the lower quartile of the times
-// of each op. It measures longer, up to the limit, if the two halves of the times differ. The ops
-// of `apart` together take longer than those of `whole`; from this and the time between two ops
-// follows the constant cost of an op. The stash of a layer is the growth of tensor memory in its
-// forward, with its output; `optimizer` is what the device keeps between steps beside the weights:
-// gradient sums, moments and back-ups. A paced device takes times and bytes from its settings, and
-// the number of rows changes nothing, so only one is measured.
+// of each op. The ops of `apart` together take longer than those of `whole`; from this and the time
+// between two ops follows the constant cost of an op. The stash of a layer is the growth of tensor
+// memory in its forward, with its output; `optimizer` is what the device keeps between steps beside
+// the weights: gradient sums, moments and back-ups. A paced device takes times and bytes from its
+// settings, and the number of rows changes nothing, so only one is measured.
 //
 // Errors: those of the device
 Result<ModelProfile> measure_layers(const LayerWork& work, const RealDevice& real);

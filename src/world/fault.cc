@@ -72,7 +72,7 @@ std::vector<std::pair<WorkerId, WorkerId>> slow_pairs(const Fault& fault, const 
     for (int32_t other = 0; other < workers; ++other) {
       const bool within = port->has({other});
       // Of two devices of the port, the lower one names the pair.
-      if (within ? port->inside && device.value < other : true) pairs.push_back({device, {other}});
+      if (!within || (port->inside && device.value < other)) pairs.push_back({device, {other}});
     }
   }
   return pairs;
