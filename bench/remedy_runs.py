@@ -9,7 +9,6 @@ import argparse
 import json
 import pathlib
 import random
-import sys
 import tempfile
 
 from paced_runs import lines_of, tenuto, toml_of, total_period
