@@ -25,16 +25,17 @@ constexpr int64_t kFloat = 4;
 constexpr int kWarmUps = 1;
 // Steps that each turn measures even if the time limit is over.
 constexpr int kLeastSteps = 2;
-// After each so many steps, the program checks whether the figures are certain.
-constexpr int kStepsBetweenLooks = 8;
 // A length is certain when the interquartile range of its n times, divided by the square root of n,
 // is at most this share of the median.
 constexpr double kCertain = 0.005;
 // If an op takes longer than this, the device counts as stopped.
 constexpr Duration kOpLimit = std::chrono::minutes(10);
-// The program measures all numbers of rows one after another, and does that this many times. So if
-// the machine becomes slower meanwhile, this affects all numbers of rows.
-constexpr int kTurns = 2;
+// The program measures all numbers of rows in turns, each number this many times. So a machine that
+// is slower for a second affects all numbers of rows, and none of them much.
+constexpr int kTurns = 10;
+// But a turn takes at least this many times as long as making the model for it takes, so that most
+// of the time is spent on measuring also if the model is large. Then there are fewer turns.
+constexpr int kTurnOverMaking = 5;
 
 enum Part : size_t { kForward, kBackwardInput, kBackwardWeight, kUpdate, kParts };
 
@@ -64,10 +65,12 @@ double spread_of(Times times) {
 // The measured times of the ops of all stages of a plan.
 struct StageTimes {
   std::vector<std::array<Times, kParts>> of;  // by stage
+  std::array<Times, kUpdate> steps;           // by step: the sum of its ops of all stages
   Times between;                              // from the end of an op to the start of the next
 
   void add(const std::vector<Event>& events) {
     std::vector<Duration> update(of.size());
+    std::array<Duration, kUpdate> sums{};
     std::optional<Duration> last;
     for (const Event& event : events) {
       const std::optional<Part> part = part_of(event.op.kind);
@@ -79,10 +82,12 @@ struct StageTimes {
         continue;
       }
       of[stage][*part].push_back(length);
+      sums[*part] += length;
       if (last) between.push_back(event.start - *last);
       last = event.finish;
     }
     for (size_t s = 0; s < of.size(); ++s) of[s][kUpdate].push_back(update[s]);
+    for (size_t part = 0; part < kUpdate; ++part) steps[part].push_back(sums[part]);
   }
 
   bool is_certain() const {
@@ -225,13 +230,18 @@ class Measurement {
   }
 
   Status run() {
-    const auto turns = static_cast<int64_t>(rows_.size()) * kTurns;
-    const Duration begin = monotonic_clock().now();
-    for (int64_t turn = 0; turn < turns; ++turn) {
+    const Duration end = monotonic_clock().now() + work_.limit;
+    for (bool first = true; first || monotonic_clock().now() < end; first = false) {
       // Begin with the largest number of rows: if it does not fit into memory, this fails at once.
-      const size_t index = rows_.size() - 1 - static_cast<size_t>(turn) % rows_.size();
-      const Duration end = begin + work_.limit * (turn + 1) / turns;
-      if (Status measured = measure(index, end, turn == 0); !measured.ok()) return measured;
+      for (size_t index = rows_.size(); index-- > 0;) {
+        const bool largest = index + 1 == rows_.size();
+        if (Status ran = measure(index, first && largest); !ran.ok()) return ran;
+      }
+      const auto certain = [](const StageTimes& times) { return times.is_certain(); };
+      if (std::all_of(apart_.begin(), apart_.end(), certain) &&
+          std::all_of(whole_.begin(), whole_.end(), certain)) {
+        return ok();
+      }
     }
     return ok();
   }
@@ -277,7 +287,8 @@ class Measurement {
 
  private:
   // Measures one number of rows for one turn.
-  Status measure(size_t index, Duration end, bool first) {
+  Status measure(size_t index, bool first) {
+    const Duration begin = monotonic_clock().now();
     Job job = work_.job;
     job.parallel.micro_rows = rows_[index];
     // On the CPU, make the counter first: it counts only what is allocated after that.
@@ -297,10 +308,10 @@ class Measurement {
     }
     auto whole = Seat::make(job, work_.whole, real_);
     if (!whole.ok()) return whole.error();
-    for (int step = -kWarmUps;; ++step) {
-      const bool looks = step > 0 && step % kStepsBetweenLooks == 0;
-      if (looks && apart_[index].is_certain() && whole_[index].is_certain()) return ok();
-      if (step >= kLeastSteps && monotonic_clock().now() >= end) return ok();
+    const Duration made = monotonic_clock().now();
+    const Duration share = work_.limit / static_cast<int64_t>(rows_.size());
+    const Duration end = made + std::clamp((made - begin) * kTurnOverMaking, share / kTurns, share);
+    for (int step = -kWarmUps; step < kLeastSteps || monotonic_clock().now() < end; ++step) {
       const auto some = apart.value()->step();
       if (!some.ok()) return some.error();
       const auto all = whole.value()->step();
@@ -309,21 +320,25 @@ class Measurement {
       apart_[index].add(some.value());
       whole_[index].add(all.value());
     }
+    return ok();
   }
 
   // The constant time of an op of this kind, whatever its layers: measured at the smallest number
   // of rows, where it is the largest share. At most half of the shortest op, which contains it.
+  // A step of `apart` is compared with the step of `whole` that ran directly after it, because a
+  // machine that changes its speed by 1 % between them would change the difference by more than
+  // the constant.
   Duration constant_of(Part part) const {
     const auto layers = static_cast<int64_t>(work_.apart.stages.size());
     if (layers < 2) return {};
-    Duration sum{}, shortest = Duration::max();
-    for (const auto& parts : apart_[0].of) {
-      const Duration length = length_of(parts[part]);
-      sum += length;
-      shortest = std::min(shortest, length);
-    }
-    const Duration more = (sum - length_of(whole_[0].of[0][part])) / (layers - 1);
-    return std::clamp(more, Duration::zero(), shortest / 2);
+    Duration shortest = Duration::max();
+    for (const auto& parts : apart_[0].of) shortest = std::min(shortest, length_of(parts[part]));
+    const Times &apart = apart_[0].steps[part], &whole = whole_[0].steps[part];
+    Times more;
+    for (size_t step = 0; step < apart.size(); ++step) more.push_back(apart[step] - whole[step]);
+    const auto ops = static_cast<int64_t>(whole_[0].of[0][part].size() / whole.size());
+    const Duration constant = quantile(more, 0.5) / (ops * (layers - 1));
+    return std::clamp(constant, Duration::zero(), shortest / 2);
   }
   // The times between two ops of `whole`, in all steps and for all numbers of rows.
   Times between() const {

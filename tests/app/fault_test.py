@@ -331,22 +331,29 @@ class Strangers(Case):
         for process in [run.process.pid, *run.workers().values()]:
             with open(f"/proc/{process}/cmdline", "rb") as arguments:
                 self.assertNotIn(b"a-secret-to-keep", arguments.read())
+
+        def files_with_token():
+            known = []
+            for folder, _, names in os.walk(run.folder):
+                for name in names:
+                    file = pathlib.Path(folder) / name
+                    try:
+                        if b"a-secret-to-keep" in file.read_bytes():
+                            known.append(file)
+                    except FileNotFoundError:
+                        pass  # of a checkpoint that has been deleted since
+            return known
+
         # Only the file from which `tenuto status` takes it has the token, and only its owner may
         # read that file.
-        known = []
-        for folder, _, names in os.walk(run.folder):
-            for name in names:
-                file = pathlib.Path(folder) / name
-                try:
-                    if b"a-secret-to-keep" in file.read_bytes():
-                        known.append(file)
-                except FileNotFoundError:
-                    pass  # of a checkpoint that has been deleted since
+        known = files_with_token()
         self.assertEqual([file.name for file in known], ["coordinator.json"])
         self.assertEqual(known[0].stat().st_mode & 0o077, 0)
-        self.assertTrue(list(run.folder.glob("checkpoint-*/*.json")))
         run.process.send_signal(TERM)
         run.finish()
+        # The run has ended, so no checkpoint is deleted while this looks.
+        self.assertTrue(list(run.folder.glob("checkpoint-*/*.json")))
+        self.assertEqual([file.name for file in files_with_token()], [])
 
     def test_an_absent_coordinator_is_reported(self):
         sentence = self.worker("127.0.0.1:1", "secret").stderr
