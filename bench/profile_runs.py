@@ -5,8 +5,9 @@ differ; then training on two workers with the planned cut of the layers and with
 against the price of each. The two profiles are made at the same time, so as many cores are busy as
 during training, and both profiles see the same load of the machine. All this is done in several
 rounds. Each ratio is of one round, because the speed of a virtual machine changes from minute to
-minute; the medians of the rounds are printed. Of the steps of a round the lower quartile counts,
-as it does in a profile: other programs on the machine can only make a step longer.
+minute; the medians of the rounds are printed. Of the steps of a round the lowest decile counts,
+as it does in a profile: other programs on the machine can only make a step longer. A round begins
+when the machine is calm, if that is soon.
 Usage: profile_runs.py PATH_OF_TENUTO [--json] [MODEL...]
 """
 import json
@@ -17,6 +18,7 @@ import subprocess
 import sys
 import tempfile
 import threading
+import time
 
 # name, model settings: with a narrow model the head and the embedding of 256 bytes are small, with
 # few blocks and long rows they are not.
@@ -25,7 +27,8 @@ MODELS = [
     ("unequal", {"layers": 3, "width": 64, "heads": 2, "sequence": 128}),
 ]
 MICROS, ROWS, STEPS, ROUNDS = 8, 4, 20, 7
-EXCHANGE = 0.2  # seconds
+EXCHANGE = 0.2   # seconds
+CALM_LIMIT = 30  # seconds that a round waits for a calm machine
 LIMIT = 300
 
 
@@ -85,6 +88,31 @@ class Swaps:
 def start(words):
     return subprocess.Popen([str(word) for word in words], text=True, stdout=subprocess.PIPE,
                             stderr=subprocess.PIPE)
+
+
+def is_calm():
+    """Whether loops of equal work take equally long on both cores: three of four within 10 %."""
+    before = os.sched_getaffinity(0)
+    times = []
+    for core in sorted(before)[:2]:
+        os.sched_setaffinity(0, {core})
+        end = time.perf_counter() + 0.15
+        while (begin := time.perf_counter()) < end:
+            for _ in range(20000):
+                pass
+            times.append(time.perf_counter() - begin)
+    os.sched_setaffinity(0, before)
+    return sorted(times)[len(times) * 3 // 4] <= 1.1 * min(times)
+
+
+def wait_until_calm():
+    """Waits until nothing else seems to run on the machine and its host, for CALM_LIMIT at most."""
+    end = time.monotonic() + CALM_LIMIT
+    while not is_calm():
+        if time.monotonic() > end:
+            return False
+        time.sleep(1)
+    return True
 
 
 def run_at_once(*commands):
@@ -150,13 +178,14 @@ def step_of(job, plan, name):
     return [json.loads(line)["step_ms"] for line in metrics[3:]]
 
 
-def quartile(times):
-    """The lower quartile, which is what a profile takes of the times of an op."""
-    return statistics.quantiles(times, n=4)[0]
+def decile(times):
+    """The lowest decile, which is what a profile takes of the times of an op."""
+    return statistics.quantiles(times, n=10)[0]
 
 
 def measure_once(folder, job, free, plans):
     """A round: two profiles at the same time, then both trainings. Makes the plans if missing."""
+    began_calm = wait_until_calm()
     turns = ("one", "two")
     run_at_once(*([TENUTO, "profile", job, "--out", folder / turn, "--seconds", "5"]
                   for turn in turns))
@@ -167,11 +196,11 @@ def measure_once(folder, job, free, plans):
         run(TENUTO, "plan", "--chain", profile / "model.json", "--cluster",
             profile / "cluster.json", "--micros", MICROS, "--plan", plans["planned"])
         plans["uniform"] = write_uniform(folder, len(one))
-    seen = {"profiles_differ": abs(sum(two) / sum(one) - 1),
+    seen = {"calm": began_calm, "profiles_differ": abs(sum(two) / sum(one) - 1),
             "a_layer_differs": max(abs(b / a - 1) for a, b in zip(one, two))}
     for which, plan in plans.items():
         seen[f"{which}_promised_ms"] = price(profile, plan)
-        seen[f"{which}_step_ms"] = quartile(step_of(free, plan, which))
+        seen[f"{which}_step_ms"] = decile(step_of(free, plan, which))
         seen[f"{which}_ratio"] = seen[f"{which}_step_ms"] / seen[f"{which}_promised_ms"]
     for key in ("promised", "step"):
         seen[f"gain_{key}"] = seen[f"uniform_{key}_ms"] / seen[f"planned_{key}_ms"]
@@ -191,6 +220,7 @@ def measure(name, model, root, text):
     rounds = [measure_once(folder, job, free, plans) for _ in range(ROUNDS)]
     result = {key: statistics.median(seen[key] for seen in rounds) for key in rounds[0]}
     return {"model": name, "layers": len(times_of(folder / "one")), **result,
+            "calm": sum(seen["calm"] for seen in rounds),
             "a_layer_differs_at_most": max(seen["a_layer_differs"] for seen in rounds)}
 
 
@@ -209,7 +239,8 @@ def main():
         print(f"{row['model']}: {row['layers']} layers; two profiles differ by "
               f"{100 * row['profiles_differ']:.1f} % in sum, by "
               f"{100 * row['a_layer_differs']:.1f} % in a layer (at most "
-              f"{100 * row['a_layer_differs_at_most']:.1f} %)")
+              f"{100 * row['a_layer_differs_at_most']:.1f} %); {row['calm']} of {ROUNDS} rounds "
+              "began on a calm machine")
         for which in ("planned", "uniform"):
             print(f"  {which:8} promised {row[f'{which}_promised_ms']:8.2f} ms, trained in "
                   f"{row[f'{which}_step_ms']:8.2f} ms (x {row[f'{which}_ratio']:.3f})")

@@ -18,7 +18,7 @@
 #include "protocol/credentials.h"
 #include "protocol/message.grpc.pb.h"
 #include "protocol/message_size.h"
-#include "protocol/quiet.h"
+#include "protocol/prepare_grpc.h"
 #include "protocol/wire.h"
 
 namespace tenuto {
@@ -33,6 +33,8 @@ constexpr size_t kMostQuestions = 256;
 constexpr int kHandshakeMs = 5'000;
 // ... and is closed after so long a time without a call.
 constexpr int kIdleMs = 30'000;
+// At most so many events of the queue are handled before the coordinator is woken.
+constexpr size_t kMostAtOnce = 64;
 // Time for the last instructions to leave when the server ends.
 constexpr std::chrono::milliseconds kFarewell{200};
 
@@ -124,12 +126,13 @@ class GrpcServer : public Server {
   }
 
   Status start() {
-    quiet_grpc();
+    prepare_grpc();
     grpc::ServerBuilder builder;
     int port = 0;
     // No grpc::ResourceQuota: when its memory is used up gRPC ends any call, a worker's, too. The
     // calls of strangers are refused at once, and their connections end after kIdleMs.
     builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
+    builder.AddChannelArgument(GRPC_ARG_HTTP2_BDP_PROBE, 0);  // see channel_to() of protocol/client
     builder.AddChannelArgument(GRPC_ARG_MAX_CONCURRENT_STREAMS, kMostCallsOfAConnection);
     builder.AddChannelArgument(GRPC_ARG_SERVER_HANDSHAKE_TIMEOUT_MS, kHandshakeMs);
     builder.AddChannelArgument(GRPC_ARG_MAX_CONNECTION_IDLE_MS, kIdleMs);
@@ -188,9 +191,9 @@ class GrpcServer : public Server {
     write_soon();
   }
 
-  void repeat() override {
+  void repeat(Duration quiet) override {
     const std::lock_guard lock(mutex_);
-    write_soon();
+    if (monotonic_clock().now() - told_at_ >= quiet) write_soon();
   }
 
  private:
@@ -199,6 +202,7 @@ class GrpcServer : public Server {
   void write_soon() {
     if (telling_ || closing_) return;
     telling_ = true;
+    told_at_ = monotonic_clock().now();
     alarm_.Set(queue_.get(), std::chrono::system_clock::now(), &tell_token_);
   }
 
@@ -283,9 +287,20 @@ class GrpcServer : public Server {
     void* token = nullptr;
     bool succeeded = false;
     while (queue_->Next(&token, &succeeded)) {
-      const bool news = handle(*static_cast<Token*>(token), succeeded);
+      bool news = handle(*static_cast<Token*>(token), succeeded);
+      // Workers end a step at almost the same time: the coordinator is woken once for all reports
+      // that have come.
+      for (size_t more = 0; more < kMostAtOnce && has_next(token, succeeded); ++more) {
+        news |= handle(*static_cast<Token*>(token), succeeded);
+      }
       if (news) wake_();
     }
+  }
+
+  // Takes the next event of the queue if there is one now.
+  bool has_next(void*& token, bool& succeeded) {
+    return queue_->AsyncNext(&token, &succeeded, std::chrono::system_clock::time_point()) ==
+           grpc::CompletionQueue::GOT_EVENT;
   }
 
   bool handle(const Token& token, bool succeeded) {
@@ -494,6 +509,7 @@ class GrpcServer : public Server {
   std::string plan_;       // of the newest serial
   std::string rest_plan_;  // of instruction_->rest
   bool closing_ = false;
+  Duration told_at_{};    // when the newest instruction was last sent
   bool telling_ = false;  // the alarm is set: its token has not come back yet
   std::condition_variable told_;
   Token tell_token_{nullptr, Happening::Told}, late_token_{nullptr, Happening::Late};

@@ -48,8 +48,9 @@ class Server {
   // instruction.plan_serial when that is a new one, sent once on each stream; empty = as before.
   // Of `rest` and `hosted` each worker's process receives its own.
   virtual void tell(const Instruction& instruction, const std::string& plan = {}) = 0;
-  // Sends the newest instruction again, which shows that the coordinator is alive.
-  virtual void repeat() = 0;
+  // Sends the newest instruction again, which shows that the coordinator is alive, unless one has
+  // been sent within the last `quiet`.
+  virtual void repeat(Duration quiet) = 0;
 };
 
 // Starts listening; `wake` is called from the server's thread whenever take() has something.

@@ -19,7 +19,7 @@
 #include "protocol/credentials.h"
 #include "protocol/message.grpc.pb.h"
 #include "protocol/message_size.h"
-#include "protocol/quiet.h"
+#include "protocol/prepare_grpc.h"
 #include "protocol/wire.h"
 
 namespace tenuto {
@@ -43,9 +43,12 @@ std::shared_ptr<grpc::ChannelCredentials> credentials_of(const Tls* tls) {
 }
 
 std::shared_ptr<grpc::Channel> channel_to(const std::string& address, const Tls* tls) {
-  quiet_grpc();
+  prepare_grpc();
   grpc::ChannelArguments arguments;
   arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
+  // No pings that measure the connection's bandwidth: there would be one for almost every report, a
+  // fifth of all packets, and messages are small.
+  arguments.SetInt(GRPC_ARG_HTTP2_BDP_PROBE, 0);
   // Each channel tries at once, without the back-off of an earlier one.
   arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
   arguments.SetMaxReceiveMessageSize(static_cast<int>(kMostInstruction));

@@ -105,11 +105,12 @@ void CoordinatorProcess::wait() const {
 
 void CoordinatorProcess::show_life(Server& server, int64_t committed) {
   const Duration now = monotonic_clock().now();
-  if (now - repeated_at_ >= kRepeat) {
-    repeated_at_ = now;
-    server.repeat();
+  server.repeat(kRepeat);
+  if (committed != noticed_ || now - noticed_at_ >= kTick) {
+    noticed_ = committed;
+    noticed_at_ = now;
+    send({.kind = Notice::Kind::Alive, .committed = committed}, false);
   }
-  send({.kind = Notice::Kind::Alive, .committed = committed}, false);
   if (own_end_ && now >= own_end_->second) std::raise(std::exchange(own_end_, {})->first);
 }
 

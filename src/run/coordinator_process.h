@@ -54,8 +54,8 @@ class CoordinatorProcess {
   std::vector<Notice> take_notices();
   // Waits for news, a tenth of a second at most.
   void wait() const;
-  // Once in each round: shows the launcher and the workers that this process is alive. Ends or
-  // stops this process if end_later() has asked for it. `committed`: so many steps are done.
+  // To be called in each round: shows the launcher and the workers that this process is alive. Ends
+  // or stops this process if end_later() has asked for it. `committed`: so many steps are done.
   void show_life(Server& server, int64_t committed);
 
   // Why a request about the process of a worker cannot be carried out, in one sentence; empty = it
@@ -83,7 +83,9 @@ class CoordinatorProcess {
   const RunInput& input_;
   const Post& launcher_;
   const Descriptor wake_;
-  Duration repeated_at_{};
+  // The last notice that this process is alive: the committed steps in it, and when it was sent.
+  int64_t noticed_ = -1;
+  Duration noticed_at_{};
   bool is_alone_ = false;  // all workers of the launcher have ended
   // A request to kill or suspend this process: which signal, and when.
   std::optional<std::pair<int, Duration>> own_end_;

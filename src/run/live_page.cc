@@ -50,7 +50,7 @@ class PagedServer : public Server {
   void tell(const Instruction& instruction, const std::string& plan) override {
     server_->tell(instruction, plan);
   }
-  void repeat() override { server_->repeat(); }
+  void repeat(Duration quiet) override { server_->repeat(quiet); }
 
  private:
   const std::unique_ptr<Server> server_;

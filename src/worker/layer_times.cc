@@ -50,9 +50,10 @@ std::optional<Part> part_of(OpKind kind) {
 // The measured times of ops of one kind.
 using Times = std::vector<Duration>;
 
-// The lower quartile. Other programs on the machine can only make an op longer, so the lower
-// quartile changes less from one measurement to the next than the median does.
-Duration length_of(Times times) { return quantile(times, 0.25); }
+// The lowest decile. Other programs, on this machine or beside a virtual machine, can only make an
+// op longer, and they come and go. So the lowest decile changes less from one measurement to the
+// next than the median does.
+Duration length_of(Times times) { return quantile(times, 0.1); }
 
 // The interquartile range divided by the median; 0 if the median is 0.
 double spread_of(Times times) {

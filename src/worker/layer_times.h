@@ -36,7 +36,7 @@ std::vector<int32_t> measured_rows(int32_t rows);
 // The names of the model's layers, from the input to the output.
 std::vector<std::string> layer_names(const ModelSettings& model);
 
-// Trains the job on its device, in turn with both plans, and takes the lower quartile of the times
+// Trains the job on its device, in turn with both plans, and takes the lowest decile of the times
 // of each op. The ops of `apart` together take longer than those of `whole`; from this and the time
 // between two ops follows the constant cost of an op. The stash of a layer is the growth of tensor
 // memory in its forward, with its output; `optimizer` is what the device keeps between steps beside

@@ -309,7 +309,7 @@ TEST(Conversation, AWorkerComesBackToTheNextCoordinator) {
   coordinator->server->tell(instruction_of(2, 99), plan_text("1f1b"));
   ASSERT_TRUE(coordinator->hears(1, false));
   EXPECT_EQ(coordinator->last[1].term, 4);
-  coordinator->server->repeat();
+  coordinator->server->repeat({});
   std::this_thread::sleep_for(std::chrono::milliseconds(100));
   EXPECT_EQ(singer.client->told()->instruction.directive.committed, 10);
 }

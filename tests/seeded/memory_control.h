@@ -114,7 +114,7 @@ class MemoryServer : public Server {
   void tell(const Instruction& instruction, const std::string& plan) override {
     control_.tell(instruction, plan);
   }
-  void repeat() override {}
+  void repeat(Duration) override {}
   void wake() const { wake_(); }
 
  private:

@@ -1,10 +1,12 @@
-#include "protocol/quiet.h"
+#include "protocol/prepare_grpc.h"
 
+#include <absl/synchronization/mutex.h>
 #include <grpc/support/log.h>
 
 #include <atomic>
 #include <cstdio>
 #include <cstdlib>
+#include <mutex>
 #include <string>
 
 #include "protocol/tls.h"
@@ -30,13 +32,12 @@ void hear(gpr_log_func_args* line) {
 
 }  // namespace
 
-void quiet_grpc() {
-  static const bool quiet = [] {
-    if (std::getenv("GRPC_VERBOSITY") != nullptr) return false;
-    gpr_set_log_function(hear);
-    return true;
-  }();
-  (void)quiet;
+void prepare_grpc() {
+  static std::once_flag once;
+  std::call_once(once, [] {
+    absl::SetMutexDeadlockDetectionMode(absl::OnDeadlockCycle::kIgnore);
+    if (std::getenv("GRPC_VERBOSITY") == nullptr) gpr_set_log_function(hear);
+  });
 }
 
 }  // namespace tenuto
