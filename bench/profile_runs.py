@@ -26,9 +26,9 @@ MODELS = [
     ("gpt", {"layers": 4, "width": 128, "heads": 4, "sequence": 64}),
     ("unequal", {"layers": 3, "width": 64, "heads": 2, "sequence": 128}),
 ]
-MICROS, ROWS, STEPS, ROUNDS = 8, 4, 20, 7
+MICROS, ROWS, STEPS, ROUNDS = 8, 4, 20, 5
 EXCHANGE = 0.2   # seconds
-CALM_LIMIT = 30  # seconds that a round waits for a calm machine
+CALM_LIMIT = 20  # seconds that a round waits for a calm machine
 LIMIT = 300
 
 
@@ -187,8 +187,7 @@ def measure_once(folder, job, free, plans):
     """A round: two profiles at the same time, then both trainings. Makes the plans if missing."""
     began_calm = wait_until_calm()
     turns = ("one", "two")
-    run_at_once(*([TENUTO, "profile", job, "--out", folder / turn, "--seconds", "5"]
-                  for turn in turns))
+    run_at_once(*([TENUTO, "profile", job, "--out", folder / turn] for turn in turns))
     one, two = (times_of(folder / turn) for turn in turns)
     profile = folder / "one"
     if not plans:
