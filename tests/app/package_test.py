@@ -88,23 +88,38 @@ class Launch(Case):
         self.assertEqual(sorted(losses), list(range(steps)))
         self.assertEqual(self.losses(self.launch(*words, name="whole", flags=flags)), losses)
 
+    def with_slow_link(self, script):
+        """A copy of an example that takes its settings from a job file with a slow link."""
+        code = f"import json, runpy; print(json.dumps(runpy.run_path({str(script)!r})['CONFIG']))"
+        asked = subprocess.run([PYTHON, "-c", code], check=True, capture_output=True, text=True,
+                               timeout=LIMIT, env={**os.environ, "PYTHONPATH": PACKAGE})
+        lines = []
+        for section, keys in json.loads(asked.stdout).items():
+            lines.append(f"[{section}]")
+            lines += [f"{key} = {json.dumps(value)}" for key, value in keys.items()]
+        lines += ["[[fault]]", 'kind = "slow-link"', "link = 0", "latency_ms = 60", "at_step = 20"]
+        job = self.folder / "slow.toml"
+        job.write_text("\n".join(lines) + "\n")
+        copy = self.folder / script.name
+        copy.write_text(script.read_text().replace("config=CONFIG", f"config={str(job)!r}"))
+        return copy
 
-    def check_slow_link(self, *words):
+    def check_slow_link(self, script, *words):
         """A link of a script on 2 x 2 becomes slow, and the run takes another plan. The losses are
         those of a run with healthy links."""
         flags = ("--resilience.numerics=reproducible", "--optimizer.schedule=constant",
                  "--optimizer.warm_up_steps=0", "--job.checkpoint_every=0",
                  "--parallel.micros=6")
-        run = self.begin(*words, name="slow", flags=(*flags, "--job.steps=1000000"))
-        run.wait_for_steps(4)
-        self.inject(run, "link=0-1:60ms")
+        run = self.begin(self.with_slow_link(script), *words, name="slow",
+                         flags=(*flags, "--job.steps=1000000"))
+        run.wait_for_steps(1)
         run.wait_until(lambda: run.plans_in_force()[0], "another order of ops is in force")
         run.wait_for_steps(max(run.plans_in_force()[0]) + 2)
         self.end(run)
         self.assertTrue(any("is slow since step" in event["reason"] for event in run.events()))
         self.assertGreater(len({line["plan"] for line in run.metrics()}), 1)
         flags = (*flags, f"--job.steps={len(run.metrics())}")
-        whole = self.launch(*words, name="quiet", flags=flags)
+        whole = self.launch(script, *words, name="quiet", flags=flags)
         self.assertEqual(self.losses(whole), self.losses(run))
 
 
