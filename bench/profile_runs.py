@@ -20,6 +20,8 @@ import tempfile
 import threading
 import time
 
+from paced_runs import toml_of
+
 # name, model settings: with a narrow model the head and the embedding of 256 bytes are small, with
 # few blocks and long rows they are not.
 MODELS = [
@@ -135,12 +137,8 @@ def write_job(folder, model, text):
         "data": {"paths": [str(text)]}, "model": model,
         "parallel": {"stages": 2, "micros": MICROS, "micro_rows": ROWS},
     }
-    lines = []
-    for section, keys in settings.items():
-        lines.append(f"[{section}]")
-        lines += [f"{key} = {json.dumps(value)}" for key, value in keys.items()]
     job = folder / "job.toml"
-    job.write_text("\n".join(lines) + "\n")
+    job.write_text(toml_of(settings))
     return job
 
 

@@ -290,7 +290,7 @@ class GrpcServer : public Server {
       bool news = handle(*static_cast<Token*>(token), succeeded);
       // Workers end a step at almost the same time: the coordinator is woken once for all reports
       // that have come.
-      for (size_t more = 0; more < kMostAtOnce && has_next(token, succeeded); ++more) {
+      for (size_t more = 0; more < kMostAtOnce && take_next(token, succeeded); ++more) {
         news |= handle(*static_cast<Token*>(token), succeeded);
       }
       if (news) wake_();
@@ -298,7 +298,7 @@ class GrpcServer : public Server {
   }
 
   // Takes the next event of the queue if there is one now.
-  bool has_next(void*& token, bool& succeeded) {
+  bool take_next(void*& token, bool& succeeded) {
     return queue_->AsyncNext(&token, &succeeded, std::chrono::system_clock::time_point()) ==
            grpc::CompletionQueue::GOT_EVENT;
   }

@@ -3,7 +3,7 @@
 
 namespace tenuto {
 
-// To be called before a channel or a server is made. The second call does nothing.
+// Must be called before the process makes its first channel or server. Later calls do nothing.
 //
 // Suppresses gRPC's own log lines from now on; its callers say what went wrong. Only gRPC knows why
 // an encrypted connection could not begin, so that is still written, as one sentence and once per

@@ -208,8 +208,9 @@ class Decider {
     options.steps_in_turn = true;
     options.least_gain = terms_.least_gain;
     // Under ready dispatch a gradient that comes a moment earlier would run between two layers of a
-    // forward, and delay all that waits for its result. But the search for other places of layers
-    // keeps fixed lists less well, and after a death it is needed.
+    // forward, and delay all that waits for its result. So the plan runs in list order while all
+    // workers live. After a death it runs under ready dispatch, because then moves of layers were
+    // found to gain less, or nothing, with fixed lists.
     const bool all_live = std::all_of(now_.workers.begin(), now_.workers.end(),
                                       [](const Worker& worker) { return worker.alive; });
     if (coarse && all_live) options.dispatch = Dispatch::Listed;

@@ -33,8 +33,8 @@ constexpr Duration kOpLimit = std::chrono::minutes(10);
 // The program measures all numbers of rows in turns, each number this many times. So a machine that
 // is slower for a second affects all numbers of rows, and none of them much.
 constexpr int kTurns = 10;
-// But a turn takes at least this many times as long as making the model for it takes, so that most
-// of the time is spent on measuring also if the model is large. Then there are fewer turns.
+// If the model is large, making it takes long, and each turn makes it anew. So a turn measures for
+// at least this many times as long as it took to make the model, and there may be fewer turns.
 constexpr int kTurnOverMaking = 5;
 
 enum Part : size_t { kForward, kBackwardInput, kBackwardWeight, kUpdate, kParts };
@@ -50,7 +50,7 @@ std::optional<Part> part_of(OpKind kind) {
 // The measured times of ops of one kind.
 using Times = std::vector<Duration>;
 
-// The lowest decile. Other programs, on this machine or beside a virtual machine, can only make an
+// The lowest decile. Other programs, or other virtual machines of the same host, can only make an
 // op longer, and they come and go. So the lowest decile changes less from one measurement to the
 // next than the median does.
 Duration length_of(Times times) { return quantile(times, 0.1); }
