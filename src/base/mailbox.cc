@@ -1,10 +1,20 @@
 #include "base/mailbox.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "base/clock.h"
 
 namespace tenuto {
+
+namespace {
+
+// The moment at which a wait of this length, which begins now, ends.
+Duration end_of(Duration limit, Duration now) {
+  return limit < Duration::max() - now ? now + limit : Duration::max();
+}
+
+}  // namespace
 
 void QueueMailbox::post(Done done) {
   {
@@ -16,11 +26,39 @@ void QueueMailbox::post(Done done) {
   arrived_.notify_one();
 }
 
+void QueueMailbox::post_at(Duration moment, Duration awake, MakeReport make) {
+  later_.emplace(moment, Later{awake, std::move(make)});
+}
+
+// Posts all reports whose moment has come.
+void QueueMailbox::post_due(Duration now) {
+  while (!later_.empty() && later_.begin()->first <= now) {
+    const MakeReport make = std::move(later_.begin()->second.make);
+    later_.erase(later_.begin());
+    post(make(now));
+  }
+}
+
 Result<Done> QueueMailbox::wait(Duration limit) {
+  if (later_.empty()) return wait_for_post(limit);
+  const Duration until = end_of(limit, monotonic_clock().now());
+  while (true) {
+    const Duration now = monotonic_clock().now();
+    post_due(now);
+    Duration next = until;
+    if (!later_.empty()) {
+      next = std::min(next, later_.begin()->first - later_.begin()->second.awake);
+    }
+    Result<Done> report = wait_for_post(std::max(next - now, Duration{}));
+    if (report.ok() || now >= until) return report;
+  }
+}
+
+// Waits for reports that are posted by others.
+Result<Done> QueueMailbox::wait_for_post(Duration limit) {
   std::unique_lock lock(mutex_);
   if (queue_.empty() && driver_ != nullptr) {
-    const Duration now = monotonic_clock().now();
-    const Duration until = limit < Duration::max() - now ? now + limit : Duration::max();
+    const Duration until = end_of(limit, monotonic_clock().now());
     do {
       MailboxDriver& driver = *driver_;
       lock.unlock();

@@ -7,6 +7,8 @@
 #include <cstddef>
 #include <cstdint>
 #include <deque>
+#include <functional>
+#include <map>
 #include <mutex>
 
 #include "base/id.h"
@@ -69,6 +71,13 @@ class QueueMailbox : public Mailbox {
   Result<Done> wait(Duration limit) override;
   QueueMailbox* drivable() override { return this; }
 
+  // Makes the report of a call that ends at a known moment; `now` is when the reader gets it.
+  using MakeReport = std::function<Done(Duration now)>;
+  // Posts what `make` returns as soon as the monotonic clock shows `moment`. From `awake` before
+  // that moment on, a waiting reader looks for reports again and again instead of sleeping, so that
+  // it does not get this one late by the time that waking up takes. The worker's thread only.
+  void post_at(Duration moment, Duration awake, MakeReport make);
+
   // From now on the waiting is done by `driver`; nullptr: the reader sleeps again. Not while the
   // reader waits. False = it has another driver, which stays.
   bool set_driver(MailboxDriver* driver);
@@ -89,7 +98,17 @@ class QueueMailbox : public Mailbox {
   void nudge();
 
  private:
-  // Guards everything below; of other locks, only MailboxDriver::wake() may take one meanwhile.
+  // A report that is posted later.
+  struct Later {
+    Duration awake;
+    MakeReport make;
+  };
+  void post_due(Duration now);
+  Result<Done> wait_for_post(Duration limit);
+
+  std::multimap<Duration, Later> later_;  // by the moment; the reader's thread only
+
+  // Guards what follows; of other locks, only MailboxDriver::wake() may take one meanwhile.
   std::mutex mutex_;
   std::condition_variable arrived_;
   std::deque<Done> queue_;

@@ -31,23 +31,11 @@ PacedStage::PacedStage(const Job& job, const Plan& plan, StageId stage,
     weights_.insert(weights_.end(), first.begin(), first.end());
   }
   sums_.resize(count);
-  thread_ = std::thread([this] { serve(); });
 }
 
-PacedStage::~PacedStage() {
-  slot_.close();
-  thread_.join();
-}
+Lag PacedStage::lag() const { return common_->lags.summary(); }
 
-Lag PacedStage::lag() const {
-  const std::lock_guard lock(common_->mutex);
-  return common_->lags.summary();
-}
-
-void PacedStage::count_lag(bool counts) {
-  const std::lock_guard lock(common_->mutex);
-  common_->counts_lag = counts;
-}
+void PacedStage::count_lag(bool counts) { common_->counts_lag = counts; }
 
 Result<Duration> PacedStage::begin(int64_t step) {
   if (Iteration{step} != iteration_on(Version{version()})) {
@@ -199,16 +187,7 @@ Status PacedStage::start(const Op& op, Duration inputs_at, Ticket ticket) {
     // not delay other ops.
     if (op.kind != OpKind::Validate) common_->now = work.start + work.length;
   }
-  if (work.length.count() == 0) {  // an instant: not worth two changes of thread
-    Done done;
-    done.ticket = ticket;
-    done.start = work.start;
-    done.status = compute(work);
-    done.finish = common_->virtual_clock ? work.start : common_->clock.now();
-    common_->mailbox.post(std::move(done));
-    return ok();
-  }
-  slot_.start(std::move(work));
+  report(work, compute(work));
   return ok();
 }
 
@@ -220,37 +199,26 @@ Duration awake_part(Duration length) {
   return std::min<Duration>(length / 100, std::chrono::microseconds(100));
 }
 
-// Sleeps until the moment; awake for the last part of it, so that waking up, which takes some 50
-// us, delays nothing.
-void wait_until(Duration moment, Duration awake) {
-  sleep_until(moment - awake);
-  while (monotonic_clock().now() < moment) {
-  }
-}
-
 }  // namespace
 
-// The device's own thread: the mathematics at once, then sleep until the op's end.
-void PacedStage::serve() {
-  sharpen_timer();
-  while (std::optional<PacedWork> next = slot_.next()) {
-    PacedWork& work = *next;
-    Done done;
-    done.ticket = work.ticket;
-    done.start = work.start;
-    done.status = compute(work);
-    const Duration end = work.start + work.length;
-    if (common_->sleeps) {
-      wait_until(end, common_->virtual_clock ? Duration{} : awake_part(work.length));
-    }
-    const Duration now = common_->clock.now();
-    done.finish = common_->virtual_clock ? end : now;
-    slot_.finish();
-    {
-      const std::lock_guard lock(common_->mutex);
-      if (common_->counts_lag) common_->lags.note(now - end, work.length);
-    }
-    common_->mailbox.post(std::move(done));
+// Reports the op, whose mathematics is done, at the moment when the op ends.
+void PacedStage::report(const PacedWork& work, Status status) {
+  Done done;
+  done.ticket = work.ticket;
+  done.status = std::move(status);
+  done.start = work.start;
+  const Duration end = work.start + work.length;
+  auto finished = [common = common_, done, end, length = work.length](Duration now) {
+    Done report = done;
+    report.finish = common->virtual_clock ? end : now;
+    if (length.count() > 0 && common->counts_lag) common->lags.note(now - end, length);
+    return report;
+  };
+  if (work.length.count() == 0 || !common_->sleeps) {
+    common_->mailbox.post(finished(common_->clock.now()));
+  } else {
+    const Duration awake = common_->virtual_clock ? Duration{} : awake_part(work.length);
+    common_->mailbox.post_at(end, awake, std::move(finished));
   }
 }
 

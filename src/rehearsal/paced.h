@@ -8,9 +8,12 @@
 // real stalls; therefore the lag (real finish - virtual finish) of every op that takes time is
 // recorded, and a run whose 99th percentile of lags exceeds a fifth of a typical op is declared
 // invalid. Real clock: an op starts when start() is called; its lag is the time by which it lasts
-// too long, and the step's time includes it. There the device wakes up before the op ends, by a
+// too long, and the step's time includes it. There the worker wakes up before the op ends, by a
 // hundredth of the op and 100 us at most, and waits awake: no accelerator is late by the time that
 // a sleeping thread of its host takes to wake up.
+//
+// A paced device has no thread. The worker computes the op's mathematics when it starts the op, and
+// its mailbox reports the op's end at the moment when it is due (QueueMailbox::post_at).
 #pragma once
 
 #include <functional>
@@ -56,7 +59,8 @@ struct PacedOptions {
 // that holds the first stage to the present moment; the clocks of the others follow with the
 // messages. A pause before the rest of a step does so at every device.
 //
-// Requires: at least one stage, all of them the plan's and of one worker
+// Requires: at least one stage, all of them the plan's and of one worker; the mailbox is a
+//           QueueMailbox
 std::unique_ptr<PacedDevice> make_paced(const Job& job, const Plan& plan,
                                         const std::vector<StageId>& stages, const Clock& clock,
                                         Mailbox& mailbox, const PacedOptions& options = {});

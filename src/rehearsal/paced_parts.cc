@@ -4,6 +4,7 @@
 #include <numeric>
 #include <utility>
 
+#include "base/check.h"
 #include "base/longest_time.h"
 #include "base/text.h"
 #include "ir/text.h"
@@ -25,6 +26,12 @@ Label label_of(const Floats& message, const Value& whose) {
   return {static_cast<float>(whose.kind), static_cast<float>(whose.stage.value),
           static_cast<float>(whose.micro.value),
           std::accumulate(numbers.begin(), numbers.end(), 0.0F)};
+}
+
+QueueMailbox& queue_of(Mailbox& mailbox) {
+  QueueMailbox* queue = mailbox.drivable();
+  CHECK(queue != nullptr, "a paced device reports to the mailbox in which its worker waits");
+  return *queue;
 }
 
 }  // namespace
@@ -69,7 +76,7 @@ PacedCommon::PacedCommon(const Job& job, const Clock& its_clock, Mailbox& its_ma
       virtual_clock(job.device.clock == "virtual"),
       sleeps(dynamic_cast<const MonotonicClock*>(&its_clock) != nullptr),
       clock(its_clock),
-      mailbox(its_mailbox),
+      mailbox(queue_of(its_mailbox)),
       elements(std::max(kLeastElements,
                         static_cast<size_t>(job.device.message_bytes) / sizeof(float))) {}
 

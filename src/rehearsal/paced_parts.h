@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <cstring>
 #include <map>
-#include <mutex>
 #include <span>
 #include <vector>
 
@@ -61,7 +60,7 @@ struct Bucket {
 std::vector<Bucket> buckets_of(const Plan& plan, StageId stage, size_t weights);
 
 // What all stages of a worker have in common: the job's settings, the values, the device's own
-// time, its lag. The worker's thread owns the values and the time.
+// time, its lag.
 struct PacedCommon {
   PacedCommon(const Job& job, const Clock& clock, Mailbox& mailbox, const PacedOptions& options);
   // A step begins: empties the store. KeptValues says which kept values stay.
@@ -80,7 +79,7 @@ struct PacedCommon {
   const bool virtual_clock;
   const bool sleeps;  // false: the clock is a test's, by which no thread can sleep
   const Clock& clock;
-  Mailbox& mailbox;
+  QueueMailbox& mailbox;
   const size_t elements;  // of a message
 
   std::map<Value, Floats> store;
@@ -89,7 +88,6 @@ struct PacedCommon {
   Duration now{-1};
   double speed = 1;
 
-  std::mutex mutex;  // guards what follows; nothing else is locked while it is held
   LagRecord lags;
   bool counts_lag = true;
 };

@@ -6,7 +6,6 @@
 #include <optional>
 #include <span>
 #include <string>
-#include <thread>
 #include <utility>
 #include <vector>
 
@@ -20,7 +19,7 @@ struct PacedStash {
   Floats x, y, dy;
 };
 
-// One op with all that the compute thread touches; the store itself belongs to the worker's thread.
+// One op with all that its mathematics touches.
 struct PacedWork {
   Op op;
   Ticket ticket{};
@@ -36,14 +35,10 @@ struct PacedWork {
   std::vector<const Floats*> totals;  // measures and steps: one per bucket
 };
 
-// One stage. The values between its ops are in `common`; its thread computes one op after the
-// other.
+// One stage. The values between its ops are in `common`.
 class PacedStage : public StageDevice<PacedDevice, PacedStash, PacedStash> {
  public:
   PacedStage(const Job& job, const Plan& plan, StageId stage, std::shared_ptr<PacedCommon> common);
-  ~PacedStage() override;
-  PacedStage(const PacedStage&) = delete;
-  PacedStage& operator=(const PacedStage&) = delete;
 
   Result<Duration> begin(int64_t step) override;
   void keep(const Value& value) override { common_->keep(value); }
@@ -90,9 +85,9 @@ class PacedStage : public StageDevice<PacedDevice, PacedStash, PacedStash> {
   size_t size_of(const Value& value) const;
   const Bucket* bucket(int16_t part) const;
   Result<const Floats*> find(const Value& value) const;
-  void serve();
+  void report(const PacedWork& work, Status status);
 
-  // In the worker's thread: find what the op reads and allocate what it writes.
+  // Find what the op reads and allocate what it writes.
   Status prepare(PacedWork& work);
   Status prepare_forward(PacedWork& work);
   Status prepare_backward(PacedWork& work);
@@ -120,9 +115,6 @@ class PacedStage : public StageDevice<PacedDevice, PacedStash, PacedStash> {
   std::vector<Floats> kept_totals_;  // of the last StepAhead, one per bucket
   std::vector<Bucket> buckets_;
   std::vector<PacedStash> spare_stashes_;
-
-  CallSlot<PacedWork> slot_;
-  std::thread thread_;  // last: it uses all of the above
 };
 
 }  // namespace tenuto

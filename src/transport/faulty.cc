@@ -40,6 +40,8 @@ class Gate : public Mailbox {
   Result<Done> wait(Duration) override {
     return invalid("nobody waits at the gate of a faulty wire");
   }
+  // The worker, which waits at the outer mailbox, may turn the inner wire's loop there.
+  QueueMailbox* drivable() override { return outer_.drivable(); }
 
   void await(Ticket ticket, const Awaited& message);
   void set_link(WorkerId from, LinkFault fault);

@@ -108,5 +108,59 @@ TEST(Mailbox, KeepsOrderAcrossThreadsAndTimesOut) {
   poster.join();
 }
 
+// Sleeps in the mailbox instead of working for its reader.
+class SleepingDriver : public MailboxDriver {
+ public:
+  explicit SleepingDriver(QueueMailbox& mailbox) : mailbox_(mailbox) {}
+  void drive(Duration until) override { mailbox_.sleep(until); }
+  void wake() override {}
+
+ private:
+  QueueMailbox& mailbox_;
+};
+
+Done done_of(uint64_t ticket) {
+  Done done;
+  done.ticket = Ticket{ticket};
+  return done;
+}
+
+// Reports that are due later come in the order of their moments and never before them, behind those
+// that are there already, and a wait that ends earlier does not wait for them.
+TEST(Mailbox, PostsAReportAtItsMoment) {
+  using std::chrono::hours, std::chrono::microseconds, std::chrono::milliseconds;
+  for (const bool driven : {false, true}) {
+    QueueMailbox mailbox;
+    SleepingDriver driver(mailbox);
+    if (driven) mailbox.set_driver(&driver);
+    const Duration begin = monotonic_clock().now();
+    std::vector<Duration> taken(4);
+    const auto post_at = [&](uint64_t ticket, Duration moment, Duration awake) {
+      mailbox.post_at(moment, awake, [&taken, ticket](Duration now) {
+        taken[ticket] = now;
+        return done_of(ticket);
+      });
+    };
+    post_at(0, begin + hours(1), microseconds(100));
+    post_at(3, begin + milliseconds(20), microseconds(100));
+    post_at(2, begin + milliseconds(10), {});
+    post_at(1, begin, microseconds(100));
+    mailbox.post(done_of(9));
+    for (const uint64_t ticket : {9, 1, 2, 3}) {
+      const Result<Done> next = mailbox.wait(hours(2));
+      ASSERT_TRUE(next.ok());
+      EXPECT_EQ(next.value().ticket, Ticket{ticket});
+    }
+    EXPECT_GE(taken[2], begin + milliseconds(10));
+    EXPECT_GE(taken[3], begin + milliseconds(20));
+    EXPECT_EQ(mailbox.wait(milliseconds(1)).error().code, Code::Timeout);
+    EXPECT_EQ(mailbox.wait({}).error().code, Code::Timeout);
+    std::thread poster([&] { mailbox.post(done_of(9)); });
+    EXPECT_EQ(mailbox.wait(hours(2)).value().ticket, Ticket{9});  // wakes up for others
+    poster.join();
+    mailbox.set_driver(nullptr);
+  }
+}
+
 }  // namespace
 }  // namespace tenuto

@@ -15,7 +15,9 @@
 #include <array>
 #include <cerrno>
 #include <cstring>
+#include <ctime>
 #include <map>
+#include <span>
 
 #include "base/clock.h"
 #include "base/text.h"
@@ -50,6 +52,18 @@ Io failed(int code) {
                     : code == ETIMEDOUT  ? Io::Kind::Silent
                                          : Io::Kind::Failed;
   return {kind, 0, false, reason(code)};
+}
+
+// Waits until there are events, `limit` at most. Returns how many it has found, or -1.
+int wait_for_events(int epoll, std::span<epoll_event> found, Duration limit) {
+  const int most = static_cast<int>(found.size());
+  const Duration bounded = std::min<Duration>(limit, std::chrono::hours(1));
+  const timespec time{bounded.count() / 1'000'000'000, bounded.count() % 1'000'000'000};
+  const int count = epoll_pwait2(epoll, found.data(), most, &time, nullptr);
+  if (count >= 0 || errno != ENOSYS) return count;
+  // Kernels before 5.11 wait in whole milliseconds.
+  const auto rounded = (bounded + std::chrono::microseconds(999)) / std::chrono::milliseconds(1);
+  return epoll_wait(epoll, found.data(), most, static_cast<int>(rounded));
 }
 
 class EpollSockets : public Sockets {
@@ -240,13 +254,8 @@ Delivery EpollSockets::delivery(SocketId socket) const {
 }
 
 void EpollSockets::wait(Duration limit, std::vector<SocketEvent>& events) {
-  int milliseconds = -1;
-  if (limit != Duration::max()) {
-    const auto rounded = (limit + std::chrono::microseconds(999)) / std::chrono::milliseconds(1);
-    milliseconds = static_cast<int>(std::min<int64_t>(rounded, 3600000));
-  }
   std::array<epoll_event, kEventsAtOnce> found;
-  const int count = epoll_wait(epoll_, found.data(), kEventsAtOnce, milliseconds);
+  const int count = wait_for_events(epoll_, found, limit);
   for (int i = 0; i < count; ++i) {
     const epoll_event& each = found[static_cast<size_t>(i)];
     if (each.data.fd == wake_) continue;  // each write is one event, whether it is read or not
