@@ -67,7 +67,9 @@ Result<Done> QueueMailbox::wait_for_post(Duration limit) {
     } while (queue_.empty() && monotonic_clock().now() < until);
     limit = Duration{};
   }
-  if (!arrived_.wait_for(lock, limit, [this] { return !queue_.empty(); })) {
+  const auto filled = [this] { return !queue_.empty(); };
+  // A wait for no time would give the core away.
+  if (limit.count() == 0 ? !filled() : !arrived_.wait_for(lock, limit, filled)) {
     return Error{Code::Timeout, Reach::Call, "no call completed within the time limit"};
   }
   Done done = std::move(queue_.front());
@@ -99,8 +101,8 @@ void QueueMailbox::sleep(Duration until) {
   const auto called = [this] { return nudged_ || !queue_.empty(); };
   if (until == Duration::max()) {
     arrived_.wait(lock, called);
-  } else {
-    arrived_.wait_for(lock, until - monotonic_clock().now(), called);
+  } else if (const Duration now = monotonic_clock().now(); now < until) {
+    arrived_.wait_for(lock, until - now, called);
   }
   nudged_ = false;
 }

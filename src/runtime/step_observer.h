@@ -27,6 +27,9 @@ class StepObserver {
   virtual void lost(WorkerId peer, const Error& error) { (void)peer, (void)error; }
   // An op has ended; `count` ops of the step have ended by now.
   virtual void ended(int64_t count) { (void)count; }
+  // The last backward of the list has begun, and the worker has nothing to do but to wait for it
+  // and for messages.
+  virtual void ends_soon() {}
   // The Validates of the list have ended: version `step` is final.
   virtual void validated() {}
   // A report whose ticket is none of the step's.

@@ -20,6 +20,13 @@ StepRun::StepRun(const StepInput& input, const Machine& machine, const Schedule&
       reductions_(state_, scratch) {
   heads_.reserve(state_.list.size());
   events_.reserve(state_.list.size());
+  for (size_t i = 0; i < state_.list.size(); ++i) {
+    const OpKind kind = state_.list[i].kind;
+    const bool halved = input.plan->split_backward;  // else its weight part takes no time
+    if (kind == OpKind::BackwardInput || (kind == OpKind::BackwardWeight && halved)) {
+      last_backward_ = static_cast<int32_t>(i);
+    }
+  }
   validations_ = std::count_if(state_.list.begin(), state_.list.end(),
                                [](const Op& op) { return op.kind == OpKind::Validate; });
 }
@@ -166,6 +173,7 @@ Status StepRun::begin_early(int32_t index) {
 
 Status StepRun::start_compute(int32_t index) {
   if (Status begun = begin_early(index); !begun.ok()) return begun;
+  ends_soon_ = index == last_backward_;
   const Duration at = state_.pacer == nullptr ? Duration{} : state_.pacer->start(index);
   return machine_.compute->start(state_.op(index), at, state_.calls.begin(index));
 }
@@ -214,6 +222,7 @@ Status StepRun::start_note(int32_t index) {
 
 // The next report, or Timeout at the deadline or when the pacer wants to look again.
 Result<Done> StepRun::wait() {
+  if (std::exchange(ends_soon_, false)) state_.observer.ends_soon();
   Duration until = deadline_;
   if (state_.pacer != nullptr && state_.pacer->wake_at().count() > 0) {
     until = std::min(until, state_.pacer->wake_at());

@@ -63,6 +63,8 @@ class StepRun {
     int32_t parts = 0;  // complete
   };
   std::optional<Growing> growing_;
+  int32_t last_backward_ = -1;  // the last op of the list that computes a backward
+  bool ends_soon_ = false;      // it has just begun
   std::vector<int32_t> heads_;  // a copy of Walk::startable()
   Standing standing_;
   Duration deadline_{};  // the step fails if no call ends until then

@@ -25,14 +25,20 @@ class ProcessorWatch {
   // A step begins at `now`, on monotonic_clock(). After a pause, what was counted in it is left
   // out.
   void begin(Duration now);
+  // The step that began last ends soon, and the worker has nothing else to do at `now`: asks the
+  // kernel here instead of at the end. Called at the same op of each step.
+  void look_ahead(Duration now);
   // The step that began last ends at `now`. None: the kernel was asked a short while ago.
   std::optional<ProcessorSample> end(Duration now);
 
  private:
   std::function<ProcessorUse()> look_;
+  bool is_due(Duration now) const { return last_ && now - last_->at >= kAskEvery; }
+
   std::optional<ProcessorUse> last_;
-  Duration began_{}, ended_{};  // of the newest step
-  int32_t steps_ = 0;           // that have ended since the last look
+  std::optional<ProcessorUse> ahead_;  // seen by look_ahead() in the newest step
+  Duration began_{}, ended_{};         // of the newest step
+  int32_t steps_ = 0;                  // that have ended since the last look
 };
 
 }  // namespace tenuto

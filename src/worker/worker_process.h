@@ -51,6 +51,7 @@ class WorkerProcess {
     Standing standing(int64_t step) override;
     void lost(WorkerId peer, const Error& error) override;
     void ended(int64_t count) override;
+    void ends_soon() override;
     void validated() override;
     void other(const Done& done) override;
 

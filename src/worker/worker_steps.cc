@@ -177,6 +177,8 @@ void WorkerProcess::Watch::ended(int64_t count) {
   if (process_.end_in_step_) process_.end_in_step_(count);
 }
 
+void WorkerProcess::Watch::ends_soon() { process_.processor_.look_ahead(monotonic_clock().now()); }
+
 void WorkerProcess::Watch::validated() {
   if (process_.trains_) process_.decide(Validated{process_.compute_.compute->finality()});
 }

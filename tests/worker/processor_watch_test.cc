@@ -51,6 +51,30 @@ TEST(ProcessorWatch, TellsOfEachLongStep) {
   EXPECT_EQ(watched.looks, 4) << "once a step, and before the first one";
 }
 
+// A look at the last op of each step spares the one at its end.
+TEST(ProcessorWatch, LooksAheadOfTheEnd) {
+  Watched watched;
+  for (int i = 0; i < 4; ++i) {
+    watched.watch.begin(watched.now);
+    watched.now += milliseconds(90);
+    watched.watch.look_ahead(watched.now);
+    watched.now += milliseconds(10);
+    const auto sample = watched.watch.end(watched.now);
+    ASSERT_TRUE(sample);
+    EXPECT_EQ(sample->step, milliseconds(100));
+    EXPECT_EQ(sample->run_delay, milliseconds(i == 0 ? 27 : 30)) << "since the look before";
+  }
+  EXPECT_EQ(watched.looks, 5);
+  // A look that was too soon does not count, and one of a step that did not end does not either.
+  watched.watch.begin(watched.now);
+  watched.watch.look_ahead(watched.now + milliseconds(10));
+  watched.now += milliseconds(45);
+  watched.watch.look_ahead(watched.now);
+  watched.watch.begin(watched.now);
+  watched.now += milliseconds(60);
+  EXPECT_EQ(watched.watch.end(watched.now)->cpu, milliseconds(69)) << "of 10 + 45 + 60 ms";
+}
+
 TEST(ProcessorWatch, TellsOfSeveralShortStepsAtOnce) {
   Watched watched;
   for (int i = 1; i <= 20; ++i) {

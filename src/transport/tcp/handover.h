@@ -23,8 +23,9 @@
 
 namespace tenuto::tcp {
 
-// When the wire's thread takes over from a worker that is away.
-inline constexpr Duration kAway = std::chrono::microseconds(50);
+// When the wire's thread takes over from a worker that is away. A worker that only starts its next
+// ops is back sooner, even if others use its core meanwhile.
+inline constexpr Duration kAway = std::chrono::microseconds(300);
 
 // `World` is what the loop works with (tcp.cc has the real one). Its functions:
 //   Events                 what the network has told; a container
