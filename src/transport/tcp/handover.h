@@ -25,7 +25,7 @@ namespace tenuto::tcp {
 
 // When the wire's thread takes over from a worker that is away. A worker that only starts its next
 // ops is back sooner, even if others use its core meanwhile.
-inline constexpr Duration kAway = std::chrono::microseconds(300);
+inline constexpr Duration kAway = std::chrono::microseconds(200);
 
 // `World` is what the loop works with (tcp.cc has the real one). Its functions:
 //   Events                 what the network has told; a container
