@@ -25,7 +25,7 @@ namespace tenuto::tcp {
 
 // When the wire's thread takes over from a worker that is away. A worker that only starts its next
 // ops is back sooner, even if others use its core meanwhile.
-inline constexpr Duration kAway = std::chrono::microseconds(200);
+inline constexpr Duration kAway = std::chrono::microseconds(300);
 
 // `World` is what the loop works with (tcp.cc has the real one). Its functions:
 //   Events                 what the network has told; a container
@@ -170,10 +170,14 @@ class Handover {
     if (!events_.empty() || world_.has_calls()) turn_as_worker();
   }
 
+  // What is read goes to the worker before anything is written: the worker writes when it waits
+  // again, or before that with its next small send. If it stays away, the wire's thread, which
+  // stands back meanwhile, does it.
   void turn_as_worker() {
     world_.lock();
     world_.handle(events_);
-    until_.store(world_.turn(true).count());
+    const bool later = world_.has_reports() && thread_until_.load() == kParked;
+    until_.store(later ? 0 : world_.turn(true).count());
     world_.unlock();
   }
 
