@@ -69,7 +69,7 @@ Result<Done> QueueMailbox::wait_for_post(Duration limit) {
   }
   const auto filled = [this] { return !queue_.empty(); };
   // A wait for no time would give the core away.
-  if (limit.count() == 0 ? !filled() : !arrived_.wait_for(lock, limit, filled)) {
+  if (limit.count() <= 0 ? !filled() : !arrived_.wait_for(lock, limit, filled)) {
     return Error{Code::Timeout, Reach::Call, "no call completed within the time limit"};
   }
   Done done = std::move(queue_.front());

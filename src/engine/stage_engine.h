@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "engine/boundary.h"
+#include "engine/call_slot.h"
 #include "engine/data.h"
 #include "engine/device.h"
 #include "engine/divert.h"

@@ -4,6 +4,7 @@
 #include <chrono>
 #include <utility>
 
+#include "base/check.h"
 #include "base/text.h"
 #include "ir/text.h"
 #include "ir/version.h"
