@@ -34,56 +34,58 @@ def tokens_of_step(processes):
 # --- One process of DDP ------------------------------------------------------------------------
 
 
-def make_gpt():
-    """The network that tenuto trains with these settings."""
+def make_layers(width=WIDTH, heads=HEADS, blocks=LAYERS, sequence=SEQUENCE):
+    """The network that tenuto trains with these settings: embedding, blocks, head."""
     import torch
     from torch import nn
     from torch.nn import functional
 
+    class Embedding(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.embedding = nn.Embedding(VOCABULARY, width)
+            self.position = nn.Parameter(torch.zeros(sequence, width))
+
+        def forward(self, tokens):
+            return self.embedding(tokens) + self.position
+
     class Block(nn.Module):
         def __init__(self):
             super().__init__()
-            self.attention_norm = nn.LayerNorm(WIDTH)
-            self.qkv = nn.Linear(WIDTH, 3 * WIDTH)
-            self.projection = nn.Linear(WIDTH, WIDTH)
-            self.feed_norm = nn.LayerNorm(WIDTH)
-            self.up = nn.Linear(WIDTH, 4 * WIDTH)
-            self.down = nn.Linear(4 * WIDTH, WIDTH)
+            self.attention_norm = nn.LayerNorm(width)
+            self.qkv = nn.Linear(width, 3 * width)
+            self.projection = nn.Linear(width, width)
+            self.feed_norm = nn.LayerNorm(width)
+            self.up = nn.Linear(width, 4 * width)
+            self.down = nn.Linear(4 * width, width)
 
         def forward(self, x):
-            rows, length, width = x.shape
+            rows, length, _ = x.shape
             qkv = self.qkv(self.attention_norm(x))
-            parts = qkv.view(rows, length, 3, HEADS, -1).permute(2, 0, 3, 1, 4).unbind(0)
+            parts = qkv.view(rows, length, 3, heads, -1).permute(2, 0, 3, 1, 4).unbind(0)
             mixed = functional.scaled_dot_product_attention(*parts, is_causal=True)
             x = x + self.projection(mixed.transpose(1, 2).reshape(rows, length, width))
             return x + self.down(functional.gelu(self.up(self.feed_norm(x))))
 
-    class Gpt(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.embedding = nn.Embedding(VOCABULARY, WIDTH)
-            self.position = nn.Parameter(torch.zeros(SEQUENCE, WIDTH))
-            self.blocks = nn.Sequential(*[Block() for _ in range(LAYERS)])
-            self.final_norm = nn.LayerNorm(WIDTH)
-            self.head = nn.Linear(WIDTH, VOCABULARY, bias=False)
+    head = nn.Sequential(nn.LayerNorm(width), nn.Linear(width, VOCABULARY, bias=False))
+    return [Embedding(), *[Block() for _ in range(blocks)], head]
 
-        def forward(self, x):
-            return self.head(self.final_norm(self.blocks(self.embedding(x) + self.position)))
 
-    return Gpt()
+def loss_of(logits, targets):
+    from torch.nn import functional
+    return functional.cross_entropy(logits.reshape(-1, VOCABULARY), targets.reshape(-1))
 
 
 def member(rank, processes, store, seconds):
     import torch
     import torch.distributed as dist
     from torch import nn
-    from torch.nn import functional
 
     torch.set_num_threads(1)
     torch.manual_seed(1)
     dist.init_process_group("gloo", init_method=f"file://{store}", rank=rank,
                             world_size=processes)
-    model = make_gpt()
+    model = nn.Sequential(*make_layers())
     parallel = nn.parallel.DistributedDataParallel(model) if processes > 1 else model
     optimizer = torch.optim.AdamW(model.parameters(), lr=RATE, betas=(0.9, 0.95),
                                   weight_decay=0.1)
@@ -91,9 +93,7 @@ def member(rank, processes, store, seconds):
 
     def backward(micro):
         batch = data[micro % len(data)]
-        logits = parallel(batch[:, :-1])
-        loss = functional.cross_entropy(logits.reshape(-1, VOCABULARY), batch[:, 1:].reshape(-1))
-        (loss / MICROS).backward()
+        (loss_of(parallel(batch[:, :-1]), batch[:, 1:]) / MICROS).backward()
 
     steps, begun, used, on = 0, 0.0, 0.0, torch.ones(1)
     while on.item() > 0:

@@ -18,10 +18,11 @@ import sys
 import tempfile
 import time
 
+import data_parallel
 from common import (LIMIT, LineProcess, Lost, ask_all, free_port, median, parser_of,
                     pin_workers, ratios, read_flags, run_main, settings_of, show, stop, versions,
                     whole_lines)
-from data_parallel import RATE, SEQUENCE, VOCABULARY, WIDTH, make_gpt
+from data_parallel import RATE, SEQUENCE, VOCABULARY, WIDTH, loss_of
 from paced_runs import processor_seconds
 from torch_schedules import join, make_schedule, make_stage
 
@@ -34,24 +35,8 @@ CASES = ((1, 4, 8, "1f1b"), (1, 4, 8, "zb-h1"), (2, 2, 4, "1f1b"))
 def make_layers():
     """Four layers of the same network: the first has the embedding, the last one the head."""
     from torch import nn
-    gpt = make_gpt()
-
-    class Embedding(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.embedding, self.position = gpt.embedding, gpt.position
-
-        def forward(self, tokens):
-            return self.embedding(tokens) + self.position
-
-    blocks = list(gpt.blocks)
-    return [nn.Sequential(Embedding(), blocks[0]), *blocks[1:-1],
-            nn.Sequential(blocks[-1], gpt.final_norm, gpt.head)]
-
-
-def loss_of(logits, targets):
-    from torch.nn import functional
-    return functional.cross_entropy(logits.reshape(-1, VOCABULARY), targets.reshape(-1))
+    embedding, first, *blocks, last, head = data_parallel.make_layers()
+    return [nn.Sequential(embedding, first), *blocks, nn.Sequential(last, head)]
 
 
 def tokens_of(iteration, micro):
