@@ -31,10 +31,12 @@ WARM_UP = 2                    # steps that are not measured
 LAYERS = 16                    # of the paced model whose layers move
 MESSAGE = 65536                # bytes
 QUICK = ("1f1b", "zb-h1", "zb-v")
+# A stage need not wait for the norm of all others, as PyTorch's stages do not.
+AUTO = {"parallel": {"optimizer": "auto"}}
 # How Tenuto meets a trouble: the order with which it begins, the steps of a run, further settings.
 REMEDIES = {
-    "link": ("auto", 30, {}),
-    "worker": ("1f1b", 60, {"resilience": {"layers": "adapt"},
+    "link": ("auto", 30, AUTO),
+    "worker": ("1f1b", 60, {**AUTO, "resilience": {"layers": "adapt"},
                             "model": {"kind": "gpt", "layers": LAYERS - 2}}),
 }
 CLAIMS = (
