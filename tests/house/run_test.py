@@ -95,6 +95,13 @@ class Run(unittest.TestCase):
         self.assertEqual(0, done.returncode, done.stderr)
         self.assertIn("apt-get install -y --no-install-recommends ninja-build\n", log)
 
+    def test_a_package_that_is_new_configures_again(self):
+        self.call("build")
+        _, again = self.call("bench", "list")
+        _, new = self.call("bench", "list", MISSING="openmpi-bin")
+        self.assertNotIn("cmake --preset", again)
+        self.assertIn("cmake --preset release", new)
+
     def test_missing_package_without_root_is_named(self):
         done, log = self.call("train", MISSING="ninja-build", FAKE_USER="1000")
         self.assertEqual(1, done.returncode)
