@@ -78,7 +78,8 @@ def train(program, kind, size, folder):
     sections = sections_of(size, split, folder)
     if command == "train":
         text, job = folder / "text", folder / "job.toml"
-        text.write_bytes(random.Random(SEED).randbytes(100_000))
+        draw = random.Random(SEED)
+        text.write_bytes(bytes(draw.randrange(32, 127) for _ in range(100_000)))
         width, heads, length, _ = size
         job.write_text(toml_of({**sections, "data": {"paths": [str(text)]},
                                 "model": {"layers": BLOCKS, "width": width, "heads": heads,
