@@ -124,11 +124,10 @@ def rows_of(found, size):
                "modules_ms": statistics.median(one[op] for one in found["modules"]),
                "more_ms_a_block": against("modules", "C++", op, lambda x, y: (x - y) / BLOCKS),
                "over_cpp": against("modules", "C++", op, lambda x, y: x / y)}
-        if op == 1:
-            for kind in ("modules", "modules, checkpoints"):
-                yield {"size": name, "op": f"split backward of {kind}",
-                       "modules_ms": statistics.median(one[op] for one in found[f"{kind}, split"]),
-                       "over_fused": against(f"{kind}, split", kind, op, lambda x, y: x / y)}
+    for kind in ("modules", "modules, checkpoints"):
+        yield {"size": name, "op": f"split backward of {kind}",
+               "modules_ms": statistics.median(one[1] for one in found[f"{kind}, split"]),
+               "over_fused": against(f"{kind}, split", kind, 1, lambda x, y: x / y)}
 
 
 def main():
