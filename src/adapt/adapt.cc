@@ -322,8 +322,7 @@ Result<Adapted> adapt(const Plan& plan, const Model& model, const Cluster& now,
     return adapted;
   }
   begin_part(options.watch, "choosing how gradients are summed");
-  PriceOptions whole = options.price;
-  whole.in_turn = whole.in_turn || (options.steps_in_turn && !whole.staggered);
+  const PriceOptions whole = options.steps_in_turn ? options_of_run(plan) : options.price;
   auto sums = choose_sums(adapted.value().plan, model, now, whole, options.least_gain);
   if (!sums.ok()) return sums.error();
   if (!sums.value().changed) return adapted;

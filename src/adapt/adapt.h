@@ -43,7 +43,8 @@ struct AdaptOptions {
                                      // (adapt/spread.h); only for a run that begins, since their
                                      // state is not copied
   double move_gain = 0.02;           // share by which a step must be faster for that
-  bool steps_in_turn = false;        // sums are chosen for a run of steps, not for a single one
+  bool steps_in_turn = false;        // sums are chosen for the steps of a run (options_of_run), not
+                                     // for a single one
   Watch* watch = nullptr;  // gets the progress and can end the searches; the result is then the
                            // best plan found so far
 };

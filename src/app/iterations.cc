@@ -10,11 +10,10 @@ Result<std::vector<Stretch>> price_steps(const Plan& plan, const Model& model, c
     if (step < iterations) ends.push_back(step);
   }
   ends.push_back(iterations);
-  if (steps_overlap(options) && ends.size() > 1) {
+  if (options.staggered && ends.size() > 1) {
     return invalid(
-        "--optimizer staggered and in-turn let steps overlap, which cannot be priced while "
-        "injected faults change links from one step to another: use barrier, or fewer "
-        "--iterations");
+        "--optimizer staggered lets steps overlap, which cannot be priced while injected faults "
+        "change links from one step to another: use barrier or in-turn, or fewer --iterations");
   }
   PriceOptions bare = options;
   bare.spans = bare.bytes = bare.lower_bound = false;

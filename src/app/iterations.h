@@ -24,11 +24,12 @@ struct FaultySteps {
   int64_t iterations = 0;  // how many steps
 };
 
-// Prices steps [0, iterations) of such a run. The faults of each step change the cluster `base`.
+// Prices steps [0, iterations) of such a run. The faults of each step change the cluster `base`. If
+// steps follow each other in turn, those of a stretch do so among themselves: the first one after
+// a change is priced as the others.
 //
 // Shapes: as links_at
-// Errors: those of price; Invalid/Call  the optimizer lets one step overlap the next, and links
-//                                       change between steps
+// Errors: those of price; Invalid/Call  the update is staggered, and links change between steps
 Result<std::vector<Stretch>> price_steps(const Plan& plan, const Model& model, const Cluster& base,
                                          const FaultySteps& steps, const PriceOptions& options);
 

@@ -313,11 +313,8 @@ Result<Plan> with_first_sums(const Job& job, const std::vector<bool>& alive, Res
       job.network.send == "blocking") {
     return plan;
   }
-  PriceOptions pricing;
-  pricing.staggered = plan.value().update.staggered;
-  pricing.in_turn = !pricing.staggered;
   auto chosen = choose_sums(plan.value(), job_model(job, plan.value()), cluster_with(job, alive),
-                            pricing, AdaptOptions().least_gain);
+                            options_of_run(plan.value()), AdaptOptions().least_gain);
   if (!chosen.ok()) return chosen.error();
   return std::move(chosen).value().plan;
 }

@@ -192,16 +192,16 @@ void print_text(const SimulateOptions& options, const SimulationCase& it, const 
   if (options.gantt) out << gantt(timeline.spans, it.plan);
 }
 
-// If the job injects faults: prices all steps, under its plan and with what the run would do, and
-// applies the faults of the first step to the cluster.
-Status price_with_faults(const SimulateOptions& options, SimulationCase& it) {
-  if (it.faults.empty()) return ok();
+// If a job has several steps, or injects faults: prices all steps, under its plan and with what the
+// run would do about the faults, and applies those of the first step to the cluster.
+Status price_iterations(const SimulateOptions& options, SimulationCase& it) {
+  if (it.faults.empty() && (options.iterations == 1 || !it.remedies)) return ok();
   auto rehearsed = rehearse_job(it, options.iterations);
   if (!rehearsed.ok()) return rehearsed.error();
   it.rehearsed = std::move(rehearsed).value();
   auto stretches =
       price_steps(it.plan, it.model, it.cluster, {it.faults, it.seats, options.iterations},
-                  price_options_of(options, it));
+                  stretch_options_of(options, it));
   if (!stretches.ok()) return stretches.error();
   it.stretches = std::move(stretches).value();
   it.cluster = with_faults(it.cluster, it.faults, 0, it.seats);
@@ -322,7 +322,7 @@ int run_simulate(const SimulateOptions& options, std::ostream& out, std::ostream
   const Duration planning = monotonic_clock().now() - before;
   watch.begin("pricing the plan");
   const Status faulty =
-      found.ok() ? price_with_faults(options, found.value()) : Status(found.error());
+      found.ok() ? price_iterations(options, found.value()) : Status(found.error());
   const auto timeline =
       faulty.ok() ? priced(options, found.value()) : Result<Timeline>(faulty.error());
   waiting.reset();  // what follows has the terminal to itself
@@ -393,8 +393,8 @@ void add_simulate_command(CLI::App& app, Chosen chosen) {
   command->add_option(
       "--optimizer", options->optimizer,
       "barrier: each step starts with an empty pipeline; in-turn: each worker starts the next\n"
-      "step when its own is done, as in a run;\n"
-      "staggered: the same without waiting for the norm (barrier)");
+      "step when its own is done, as in a run; staggered: the same without waiting for the norm\n"
+      "(barrier; for the --iterations of a job in-turn)");
   command->add_option("--all-reduce", options->all_reduce,
                       "how gradients are summed: ring, halving, tree, direct, late-one, or auto:\n"
                       "the fastest of ring, halving and late-one (ring, or as the job says)");

@@ -568,4 +568,14 @@ PriceOptions price_options_of(const SimulateOptions& options, const SimulationCa
   return price_options;
 }
 
+PriceOptions stretch_options_of(const SimulateOptions& options, const SimulationCase& it) {
+  PriceOptions pricing = price_options_of(options, it);
+  if (!it.remedies || !it.update || options.optimizer) return pricing;
+  const PriceOptions run = options_of_run(it.plan);
+  pricing.staggered = run.staggered;
+  pricing.in_turn = run.in_turn;
+  pricing.steps = run.steps;
+  return pricing;
+}
+
 }  // namespace tenuto

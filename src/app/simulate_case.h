@@ -50,7 +50,8 @@ struct SimulationCase {
   std::string send = "offloaded";
   std::vector<Fault> faults;  // injected, on top of the cluster
   Seats seats{1};
-  std::vector<Stretch> stretches{};           // of the iterations, when there are faults
+  std::vector<Stretch> stretches{};           // of the iterations of a job, if they are several,
+                                              // or if there are faults
   std::optional<AllowedRemedies> remedies{};  // of a job
   std::optional<RehearsedJob> rehearsed{};    // the iterations with what the run would do
   std::optional<LayoutSettings> kept{};  // with the layers of a file: what devices keep of them
@@ -64,8 +65,12 @@ struct SimulationCase {
 //         others        the plan is refused, or as the search says
 Result<SimulationCase> case_of(const SimulateOptions& options, Watch& watch);
 
-// How the case is priced.
+// How a step of the case is priced.
 PriceOptions price_options_of(const SimulateOptions& options, const SimulationCase& it);
+
+// How steps of the case are priced that follow each other. Unless a flag says otherwise, those of a
+// job as its run takes them (options_of_run).
+PriceOptions stretch_options_of(const SimulateOptions& options, const SimulationCase& it);
 
 // The price of a step; if the search could choose the routing, with a lower bound that holds for
 // every routing.

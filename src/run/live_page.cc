@@ -265,17 +265,13 @@ void LivePage::price(const View& view) {
   size_t ops = 0;
   for (const auto& list : plan.schedule.lists) ops += list.size();
   if (ops > kMostOps) return;
-  PriceOptions options;
-  options.lower_bound = false;
-  options.staggered = plan.update.staggered;
-  options.in_turn = !options.staggered;
-  const Result<Timeline> priced = tenuto::price(plan, priced_->model, priced_->cluster, options);
-  if (!priced.ok()) return;
+  const Result<Duration> step = whole_step_time(plan, priced_->model, priced_->cluster);
+  if (!step.ok()) return;
   // A later cluster may change the price of a plan that is in force already.
   const int64_t in_force = view.snapshot.in_force;
   const bool is_first = promises_.empty() || promises_.back().from < in_force;
-  const page::Promise promise{is_first ? in_force : view.snapshot.step,
-                              seconds_of(priced.value().period), plan.order};
+  const page::Promise promise{is_first ? in_force : view.snapshot.step, seconds_of(step.value()),
+                              plan.order};
   promises_.push_back(promise);
   if (promises_.size() > kMostPromises) promises_.erase(promises_.begin());
 }

@@ -30,17 +30,12 @@ std::string promise_of(const Plan& plan, const PlanRequest& request) {
 Planned weigh_update(const PlanRequest& request) {
   constexpr double kLeastGain = 0.02;
   Planned answer{request.request, nullptr, {}, 0};
-  PriceOptions pricing;
-  pricing.lower_bound = false;
-  pricing.in_turn = true;
-  const auto barrier = price(*request.plan, request.model, request.cluster, pricing);
+  const auto barrier = whole_step_time(*request.plan, request.model, request.cluster);
   auto plan = std::make_shared<const Plan>(with_update(*request.plan, true));
-  pricing.in_turn = false;
-  pricing.staggered = true;
-  const auto ahead = price(*plan, request.model, request.cluster, pricing);
+  const auto ahead = whole_step_time(*plan, request.model, request.cluster);
   if (!barrier.ok() || !ahead.ok() || !plan->update.staggered) return answer;
-  const double before = to_milliseconds(barrier.value().period);
-  const double after = to_milliseconds(ahead.value().period);
+  const double before = to_milliseconds(barrier.value());
+  const double after = to_milliseconds(ahead.value());
   const double gain = before > 0 ? (before - after) / before : 0;
   if (gain < kLeastGain) return answer;
   answer.plan = std::move(plan);

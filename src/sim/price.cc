@@ -174,11 +174,17 @@ Duration op_time(const Op& op, const Plan& plan, const std::vector<StageCost>& c
   }
 }
 
+PriceOptions options_of_run(const Plan& plan) {
+  PriceOptions options;
+  options.lower_bound = false;
+  options.staggered = plan.update.staggered;
+  options.in_turn = !options.staggered;
+  if (options.in_turn) options.steps = kRunSteps;
+  return options;
+}
+
 Result<Duration> whole_step_time(const Plan& plan, const Model& model, const Cluster& cluster) {
-  PriceOptions whole;
-  whole.lower_bound = false;
-  whole.staggered = plan.update.staggered;
-  const auto priced = price(plan, model, cluster, whole);
+  const auto priced = price(plan, model, cluster, options_of_run(plan));
   if (!priced.ok()) return priced.error();
   return priced.value().period;
 }

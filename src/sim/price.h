@@ -45,6 +45,10 @@ enum class Sending : uint8_t { Offloaded, Blocking };
 // How many overlapping steps are priced by default: the first few differ, the rest repeat.
 inline constexpr int32_t kStaggeredSteps = 12;
 
+// How many steps of a run are priced if each waits for the norm. From the second one on they are
+// equal, or two of them alternate: the price is the mean of the last two.
+inline constexpr int32_t kRunSteps = 4;
+
 // What to compute in addition to the makespan, and by which rules.
 struct PriceOptions {
   bool spans = false;
@@ -89,8 +93,14 @@ inline bool steps_overlap(const PriceOptions& options) {
 Result<Timeline> price(const Plan& plan, const Model& model, const Cluster& cluster,
                        const PriceOptions& options = {});
 
-// The time of a whole step as a run takes it: with reductions, norm and update, and under a
-// staggered update the period. Errors as price().
+// How a run takes its steps: with reductions, norm and update, and each worker begins the next one
+// when its own list is done. Everything that says how long a step of a run takes, to people or to a
+// decision, is priced so. A single step from empty lasts longer, by up to the delays of the links
+// that the norm passes: it ends when the last worker has it.
+PriceOptions options_of_run(const Plan& plan);
+
+// The time of one step among many as a run takes it: the period under options_of_run. Errors as
+// price().
 Result<Duration> whole_step_time(const Plan& plan, const Model& model, const Cluster& cluster);
 
 // The time that the op takes on the compute lane of a worker of speed 1. Only this function knows

@@ -41,9 +41,11 @@ Model model_of(const Plan& plan) {
   return model;
 }
 
+// One step of a run, priced for more steps than the search prices.
 Duration price_of(const Plan& plan, const Model& model, const Cluster& now) {
   PriceOptions options;
   options.lower_bound = false;
+  options.in_turn = true;
   const auto priced = price(plan, model, now, options);
   EXPECT_TRUE(priced.ok());
   return priced.value().period;

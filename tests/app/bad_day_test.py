@@ -55,6 +55,10 @@ class BadDay(Survival):
         for part in parts:
             self.assertLessEqual(part["lower_bound_ms"], part["step_ms"], part)
         self.assertLess(total, 1.15 * bound)
+        # The same plan on the same cluster takes the same time by both answers.
+        first = said["stretches"][0]
+        self.assertEqual([first["first_step"], parts[0]["first_step"]], [0, 0])
+        self.assertEqual(first["step_ms"], parts[0]["step_ms"])
         remedies = " ".join(part["remedy"] for part in parts)
         self.assertIn("other routes of micro-batches", remedies)
         # A run that only observes keeps its plan, and nothing is said of remedies.

@@ -281,6 +281,48 @@ TEST(Simulate, Refusals) {
   EXPECT_NE(with([](O& o) { o.file = "none.json"; }).find("none.json"), std::string::npos);
 }
 
+// The steps of a job are those of its run: the next one begins while the clip decision is under
+// way. With and without what the run would do about a fault they take the same time under the same
+// plan.
+TEST(Simulate, StepsOfAJobFollowEachOtherAsInItsRun) {
+  const std::string text =
+      "[parallel]\nstages = 3\npipelines = 1\nmicros = 6\norder = '1f1b'\n"
+      "[device]\nkind = 'paced'\nforward_ms = [4]\nbackward_input_ms = [4]\n"
+      "backward_weight_ms = [4]\n[network]\nlatency_ms = 2\n";
+  const Scratch job("steps.toml", text);
+  SimulateOptions options;
+  options.file = job.path();
+  const auto alone = simulated(options);
+  EXPECT_FALSE(alone.contains("stretches"));
+  const double step = alone["makespan_ms"].get<double>() - 2 * 2;
+  options.iterations = 10;
+  const auto tree = simulated(options);
+  EXPECT_EQ(tree["makespan_ms"], alone["makespan_ms"]);
+  ASSERT_EQ(tree["stretches"].size(), 1);
+  EXPECT_EQ(tree["stretches"][0]["step_ms"], step);
+  EXPECT_EQ(tree["total_ms"], 10 * step);
+  options.optimizer = "barrier";
+  EXPECT_EQ(simulated(options)["total_ms"], 10 * alone["makespan_ms"].get<double>());
+
+  const Scratch faulty("faulty.toml", text +
+                                          "[[fault]]\nkind = 'slow-link'\nlink = 1\n"
+                                          "latency_ms = 30\nat_step = 4\nuntil_step = 8\n");
+  options.file = faulty.path();
+  options.optimizer.reset();
+  const auto faults = simulated(options);
+  ASSERT_EQ(faults["stretches"].size(), 3);
+  EXPECT_EQ(faults["stretches"][0]["step_ms"], step);
+  const auto& parts = faults["with_remedies"]["parts"];
+  EXPECT_EQ(parts[0]["step_ms"], step);
+  EXPECT_EQ(parts[1]["remedy"], "the present plan");
+  EXPECT_EQ(parts[1]["step_ms"], faults["stretches"][1]["step_ms"]);
+  options.optimizer = "in-turn";
+  EXPECT_EQ(simulated(options)["stretches"], faults["stretches"]);
+  options.optimizer = "staggered";
+  EXPECT_NE(refused(options, 2).find("--optimizer staggered lets steps overlap"),
+            std::string::npos);
+}
+
 TEST(Simulate, AJobWithServersIsRefused) {
   const Scratch job("servers.toml",
                     "[data]\npaths = ['a']\n[parallel]\npipelines = 3\n"

@@ -373,6 +373,10 @@ TEST(VirtualClock, PeriodsOfStepsInTurnEqualThePrice) {
     ASSERT_TRUE(priced.ok()) << priced.error().message;
     EXPECT_EQ(priced.value().makespan, ends[0]);
     EXPECT_EQ(priced.value().period, (ends[7] - ends[3]) / 4);
+    // What is promised is priced for fewer steps; it is rounded to a nanosecond.
+    const auto promised = whole_step_time(plan, job_model(job, plan), now);
+    ASSERT_TRUE(promised.ok()) << promised.error().message;
+    EXPECT_LE(std::abs((promised.value() - priced.value().period).count()), 1);
   }
 }
 

@@ -29,6 +29,56 @@ TEST(Price, SlowLink) {
   EXPECT_EQ(with_delay("gpipe", 20), 450 + 2 * 20 + 20);  // there and back, clip decision
 }
 
+// One step from empty ends when the last stage has the clip decision and has stepped. In a run the
+// first stage is a message ahead: it begins the next step while the decision is under way.
+TEST(Price, AStepOfARunDoesNotWaitForTheLastDecision) {
+  const double delay = 30;
+  for (const char* order : {"1f1b", "zb-h1", "gpipe"}) {
+    for (const Dispatch dispatch : {Dispatch::Listed, Dispatch::Ready}) {
+      Shape shape = shape_of(3, 1, 6, order);
+      shape.dispatch = dispatch;
+      const Plan plan = plan_of(shape);
+      const Model model = equal_model(3, 10, 10, 10);
+      Cluster cluster = uniform_cluster(3, {from_milliseconds(1), 0});
+      cluster.exceptions[{{1}, {2}}] =
+          cluster.exceptions[{{2}, {1}}] = {from_milliseconds(delay), 0};
+      const double alone = to_milliseconds(price_of(plan, model, cluster).makespan);
+      const double among = to_milliseconds(whole_step_time(plan, model, cluster).value());
+      EXPECT_EQ(alone - among, delay + 1) << order;
+    }
+  }
+}
+
+// Pipelines whose links differ wait for each other in the sums only, so a step differs from the one
+// before it; few steps are enough for the price of many.
+TEST(Price, AFewStepsOfARunAreEnough) {
+  Random random(109);
+  for (int i = 0; i < 60; ++i) {
+    const auto below = [&](int64_t bound) { return static_cast<int32_t>(random.below(bound)); };
+    const int32_t stages = 2 + below(3), pipelines = 1 + below(3);
+    Shape shape = shape_of(stages, pipelines, 4 + below(5), below(2) == 0 ? "1f1b" : "zb-h1");
+    shape.dispatch = below(2) == 0 ? Dispatch::Listed : Dispatch::Ready;
+    const Plan plan = plan_of(shape);
+    Model model = equal_model(stages, 10, 10, 10);
+    model.step = from_milliseconds(below(4));
+    for (Layer& layer : model.layers) layer.parameters = {100'000 * below(100)};
+    Cluster cluster = uniform_cluster(stages * pipelines, {from_milliseconds(0.5), 1e9});
+    for (int32_t troubles = 1 + below(3); troubles > 0; --troubles) {
+      const int32_t worker = below(stages * pipelines - 1);
+      cluster.workers[static_cast<size_t>(worker)].speed = 0.4 + 0.1 * below(7);
+      const Link slow{from_milliseconds(below(40)), 1e9};
+      cluster.exceptions[{{worker}, {worker + 1}}] = slow;
+      cluster.exceptions[{{worker + 1}, {worker}}] = slow;
+    }
+    PriceOptions many = options_of_run(plan);
+    many.steps = 24;
+    const Timeline run = price_of(plan, model, cluster, many);
+    const Duration step = whole_step_time(plan, model, cluster).value();
+    EXPECT_LE(std::abs((run.period - step).count()), 1) << i;
+    EXPECT_LE(step, run.makespan) << i;
+  }
+}
+
 TEST(Price, UpdateIsAPart) {
   const Plan plan = plan_of(shape_of(2, 2, 2, "1f1b"));
   Model model = equal_model(2, 10, 10, 10);
