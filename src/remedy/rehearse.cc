@@ -1,6 +1,7 @@
 #include "remedy/rehearse.h"
 
 #include <algorithm>
+#include <deque>
 #include <map>
 #include <memory>
 #include <optional>
@@ -20,6 +21,8 @@ using SharedPlan = std::shared_ptr<const Plan>;
 
 // After a move of layers: until the next plan is in force.
 constexpr int64_t kStepsOfAPlan = 4;
+// A state of the cluster that lasts for fewer steps goes unnoticed.
+constexpr int64_t kStepsToSee = 2;
 // The name of the steps in which workers that have come back receive their state.
 constexpr const char* kReceives = "a worker receives the state";
 
@@ -93,7 +96,7 @@ class Stager {
     return arrival;
   }
 
-  // Steps of the episode that pass under the old plan.
+  // Steps that pass under the old plan, however long the episode is.
   int64_t reaction(size_t episode) const {
     const std::vector<Worker>& now = it_.episodes[episode].cluster.workers;
     const std::vector<Worker>& before =
@@ -101,7 +104,7 @@ class Stager {
     for (size_t w = 0; w < now.size(); ++w) {
       if (before[w].alive && !now[w].alive) return 0;
     }
-    return std::min(it_.reaction_steps, it_.episodes[episode].steps);
+    return it_.reaction_steps;
   }
 
   RemedyTerms terms(size_t episode, int64_t begun) const {
@@ -168,6 +171,22 @@ Status check_episodes(const Rehearsal& rehearsal) {
   return ok();
 }
 
+// What a run does in a state of the cluster.
+struct Decided {
+  SharedPlan plan;
+  std::vector<LayerMove> moves;
+  Duration change{};  // what it costs, once
+  int64_t pays_after = -1;
+  std::string remedy = "the present plan", reason;
+};
+
+// A plan that comes into force in a later state of the cluster than the one that it was made for.
+struct Coming {
+  int64_t step = 0;  // its first one
+  SharedPlan plan;
+  std::string remedy, reason;
+};
+
 // The decisions of a run.
 class Run {
  public:
@@ -184,54 +203,94 @@ class Run {
  private:
   Status episode(size_t e) {
     const Episode& now = it_.episodes[e];
+    const SharedPlan before = plan_;
     auto starting = stager_.starting(plan_, now.cluster);
     if (!starting.ok()) return starting.error();
     plan_ = std::move(starting).value();
     log_.note(it_.healthy, now.cluster, begun_);
     int64_t lasted = 0;
     if (const Status come = take_in(e, lasted); !come.ok()) return come;
-    const int64_t reaction = std::min(stager_.reaction(e), now.steps - lasted);
-    const Status reacted = go(e, reaction, {}, name_of_reaction(lasted > 0), "");
-    if (!reacted.ok()) return reacted;
-    lasted += reaction;
+    if (plan_ != before || lasted > 0) coming_.clear();  // made for other workers
+    if (const Status reacted = react(e, lasted); !reacted.ok()) return reacted;
+    if (lasted < now.steps) coming_.clear();  // this decision replaces earlier ones
     while (lasted < now.steps) {
+      auto decided = decide(e);
+      if (!decided.ok()) return decided.error();
+      const Decided& choice = decided.value();
       int64_t until = now.steps;
-      Duration change{};
-      std::string remedy = "the present plan", reason;
-      if (!it_.order) {
-        // No plan changes but for a death.
-      } else if (stager_.goes_home(*plan_, e)) {
-        if (plan_ != stager_.home()) remedy = "the plan of a healthy cluster";
-        plan_ = stager_.home();
-      } else {
-        RemedyTerms terms = stager_.terms(e, begun_);
-        terms.troubles = log_.known(begun_);
-        auto chosen = choose_remedy(*plan_, it_.model, now.cluster, terms);
-        if (!chosen.ok()) return chosen.error();
-        RemedyChoice& choice = chosen.value();
-        reason = choice.reason;
-        for (const Alternative& one : choice.alternatives) {
-          if (!one.chosen) continue;
-          remedy = one.name;
-          change = one.change;
-        }
-        if (choice.pays_after > lasted) until = std::min(until, choice.pays_after);
-        if (!choice.moves.empty()) {
-          // Meanwhile the receivers run nothing; and from the new places other changes may pay.
-          const int64_t moving = std::min(kStepsOfAMove, now.steps - lasted);
-          const Status gone = go(e, moving, {}, "layers move", reason);
-          if (!gone.ok()) return gone;
-          lasted += moving;
-          until = std::min(until, lasted + kStepsOfAPlan);
-        }
-        if (choice.plan) plan_ = choice.plan;
+      if (choice.pays_after > lasted) until = std::min(until, choice.pays_after);
+      if (!choice.moves.empty()) {
+        // Meanwhile the receivers run nothing; and from the new places other changes may pay.
+        const int64_t moving = std::min(kStepsOfAMove, now.steps - lasted);
+        const Status gone = go(e, moving, {}, "layers move", choice.reason);
+        if (!gone.ok()) return gone;
+        lasted += moving;
+        until = std::min(until, lasted + kStepsOfAPlan);
       }
-      if (const Status gone = go(e, until - lasted, change, remedy, reason); !gone.ok()) {
-        return gone;
-      }
+      plan_ = choice.plan;
+      const Status gone = go(e, until - lasted, choice.change, choice.remedy, choice.reason);
+      if (!gone.ok()) return gone;
       lasted = until;
     }
     return ok();
+  }
+
+  // Makes the steps of the episode before a decision about it is in force. `lasted`: how many of
+  // its steps are done. If the episode ends before, the decision comes into force in a later one.
+  Status react(size_t e, int64_t& lasted) {
+    const int64_t left = it_.episodes[e].steps - lasted;
+    const int64_t reaction = stager_.reaction(e), from = begun_;
+    const int64_t end = from + std::min(reaction, left);
+    std::string remedy = name_of_reaction(lasted > 0), reason;
+    std::optional<Coming> late;
+    if (left < reaction && left >= kStepsToSee) {
+      auto decided = decide(e);
+      if (!decided.ok()) return decided.error();
+      Decided& choice = decided.value();
+      if (choice.moves.empty() && choice.plan != plan_) {
+        late = Coming{from + reaction, choice.plan, choice.remedy, choice.reason};
+      }
+    }
+    while (!coming_.empty() && coming_.front().step < end) {
+      const Coming next = std::move(coming_.front());
+      coming_.pop_front();
+      const Status gone = go(e, next.step - begun_, {}, remedy, reason);
+      if (!gone.ok()) return gone;
+      plan_ = next.plan;
+      remedy = next.remedy;
+      reason = next.reason;
+    }
+    if (const Status gone = go(e, end - begun_, {}, remedy, reason); !gone.ok()) return gone;
+    if (late) coming_.push_back(std::move(*late));
+    lasted += end - from;
+    return ok();
+  }
+
+  // The decision that a run makes in the episode.
+  Result<Decided> decide(size_t e) const {
+    Decided decided;
+    decided.plan = plan_;
+    if (!it_.order) return decided;  // no plan changes but for a death
+    if (stager_.goes_home(*plan_, e)) {
+      if (plan_ != stager_.home()) decided.remedy = "the plan of a healthy cluster";
+      decided.plan = stager_.home();
+      return decided;
+    }
+    RemedyTerms terms = stager_.terms(e, begun_);
+    terms.troubles = log_.known(begun_);
+    auto chosen = choose_remedy(*plan_, it_.model, it_.episodes[e].cluster, terms);
+    if (!chosen.ok()) return chosen.error();
+    RemedyChoice& choice = chosen.value();
+    for (const Alternative& one : choice.alternatives) {
+      if (!one.chosen) continue;
+      decided.remedy = one.name;
+      decided.change = one.change;
+    }
+    if (choice.plan) decided.plan = std::move(choice.plan);
+    decided.moves = std::move(choice.moves);
+    decided.pays_after = choice.pays_after;
+    decided.reason = std::move(choice.reason);
+    return decided;
   }
 
   // Gives workers that have come back their places; `lasted`: how many steps of the episode pass
@@ -266,7 +325,8 @@ class Run {
   SharedPlan plan_;
   TroubleLog log_;
   int64_t begun_ = 0;
-  Duration owed_{};  // what the next steps cost in addition, once
+  Duration owed_{};            // what the next steps cost in addition, once
+  std::deque<Coming> coming_;  // by step
   Rehearsed result_;
 };
 

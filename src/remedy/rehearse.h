@@ -31,7 +31,9 @@ struct Rehearsal {
   bool layers = false;
   // From the begin of an episode to the first step of another plan: until a change is certain, the
   // plan is computed, and no worker can have begun a step. A dead worker is left out at once. A
-  // worker that comes back first receives its state, as layers that move do (outlay.h).
+  // worker that comes back first receives its state, as layers that move do (outlay.h). If the next
+  // episode begins meanwhile, a plan for this one still comes into force in its turn, unless layers
+  // would move.
   int64_t reaction_steps = 6;
 };
 

@@ -7,6 +7,7 @@
 
 #include "plan/make_plan.h"
 #include "remedy/outlay.h"
+#include "sim/price.h"
 
 namespace tenuto {
 namespace {
@@ -74,6 +75,39 @@ TEST(Rehearse, AWorkerThatIsSoonGoneAgainTakesNoPlace) {
       end = part.end;
     }
     EXPECT_EQ(end, 20 + kStepsOfAMove - 1);
+  }
+}
+
+// A worker becomes slow, and slower while the run finds out: first the plan for the first speed
+// comes into force, then that for the second one.
+TEST(Rehearse, ADecisionComesIntoForceAfterTheNextTroubleHasBegun) {
+  for (const int64_t between : {int64_t{1}, int64_t{2}, int64_t{5}}) {
+    SCOPED_TRACE(between);
+    Rehearsal rehearsal = small_rehearsal();
+    rehearsal.routes = true;
+    Cluster slow = rehearsal.healthy, slower = slow;
+    slow.workers[3].speed = 0.4;
+    slower.workers[3].speed = 0.2;
+    rehearsal.episodes = {{rehearsal.healthy, 20}, {slow, between}, {slower, 30}};
+    const auto run = rehearse(rehearsal);
+    ASSERT_TRUE(run.ok()) << run.error().message;
+    const int64_t first = 20 + rehearsal.reaction_steps, second = first + between;
+    bool found = false;
+    for (const RehearsedSteps& part : run.value().parts) {
+      if (part.first < second) {
+        EXPECT_LE(part.end, second);
+      }
+      if (part.first == first) {
+        found = true;
+        EXPECT_EQ(part.end, second);
+        EXPECT_EQ(part.remedy, "other routes of micro-batches");
+        EXPECT_LT(part.step, whole_step_time(rehearsal.plan, rehearsal.model, slower).value());
+      } else if (part.first < first) {
+        EXPECT_EQ(part.plan, rehearsal.plan);
+      }
+    }
+    EXPECT_EQ(found, between > 1);
+    EXPECT_EQ(run.value().parts.back().end, 50 + between);
   }
 }
 
