@@ -19,9 +19,9 @@ import tempfile
 import time
 
 import data_parallel
-from common import (LIMIT, LineProcess, Lost, ask_all, free_port, median, parser_of,
-                    pin_workers, ratios, read_flags, run_main, settings_of, show, stop, versions,
-                    whole_lines)
+from common import (LIMIT, WORKER_ENVIRONMENT, LineProcess, Lost, ask_all, free_port, median,
+                    parser_of, pin_workers, ratios, read_flags, run_main, settings_of, show, stop,
+                    versions, whole_lines)
 from data_parallel import RATE, SEQUENCE, VOCABULARY, WIDTH, loss_of
 from paced_runs import processor_seconds
 from torch_schedules import join, make_schedule, make_stage
@@ -144,7 +144,7 @@ def run_tenuto(flags, case):
             run = subprocess.Popen(
                 [flags.tenuto, "launch", "--python", sys.executable, __file__, "--case",
                  json.dumps(case), "--folder", folder], stdout=subprocess.DEVNULL, stderr=file,
-                start_new_session=True, env={**os.environ, "OMP_NUM_THREADS": "1"})
+                start_new_session=True, env={**os.environ, **WORKER_ENVIRONMENT})
         marks = []  # of a look at the run: the number of steps, and the processor time so far
         try:
             end = time.monotonic() + LIMIT

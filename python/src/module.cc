@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/memory.h"
 #include "base/text.h"
 #include "engine/engine.h"
 #include "protocol/client.h"
@@ -168,6 +169,7 @@ std::pair<int, std::string> run(const py::dict& settings, py::object stage, py::
   const Script script{std::move(stage), std::move(batch), std::move(stepped), digest};
   const py::gil_scoped_release unlocked;
   if (!tie_to_parent(parent)) return {1, ""};
+  keep_freed_memory();  // every micro-batch allocates the same activations
   RealDevice device;
   device.make = [&script](const Job& of, const Plan& plan, const std::vector<StageId>& stages,
                           Mailbox& mailbox) {

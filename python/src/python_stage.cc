@@ -2,9 +2,13 @@
 #include "python_stage.h"
 
 #include <ATen/Context.h>
+#include <pybind11/stl.h>
 #include <torch/csrc/utils/pybind.h>
 
+#include <memory>
 #include <mutex>
+#include <string>
+#include <utility>
 #include <vector>
 
 #include "base/random.h"
@@ -47,6 +51,39 @@ void seed_layer(uint64_t key, int64_t layer, at::Device place) {
   }
 }
 
+// The rule of tenuto/_optimizer.py.
+class PythonRule : public UpdateRule {
+ public:
+  explicit PythonRule(py::object rule) : rule_(std::move(rule)) {
+    names_ = py::cast<std::vector<std::string>>(rule_.get().attr("tensors"));
+  }
+
+  const std::vector<std::string>& tensors() const override { return names_; }
+
+  void bind(const std::vector<RuledParameter>& parameters) override {
+    with_python([&] {
+      py::list values, states;
+      for (const RuledParameter& each : parameters) {
+        values.append(py::cast(each.value));
+        states.append(tuple_of(each.state));
+      }
+      rule_.get().attr("bind")(values, states);
+    });
+  }
+
+  double rate(int64_t step) override {
+    return with_python([&] { return py::cast<double>(rule_.get().attr("rate")(step)); });
+  }
+
+  void update(int64_t step, int64_t updates, const std::vector<at::Tensor>& gradients) override {
+    with_python([&] { rule_.get().attr("update")(step, updates, tuple_of(gradients)); });
+  }
+
+ private:
+  HeldObject rule_;
+  std::vector<std::string> names_;
+};
+
 class PythonStage : public StageModule {
  public:
   explicit PythonStage(py::object stage) : stage_(std::move(stage)) {
@@ -70,6 +107,15 @@ class PythonStage : public StageModule {
 
   std::vector<ParameterCard> parameters() const override { return cards_; }
   Tensors own_tensors() const override { return tensors_; }
+
+  std::unique_ptr<UpdateRule> make_rule() override {
+    return with_python([&]() -> std::unique_ptr<UpdateRule> {
+      py::object rule = stage_.get().attr("rule");
+      if (rule.is_none()) return nullptr;
+      return std::make_unique<PythonRule>(std::move(rule));
+    });
+  }
+
   void bind(const Weights&) override {}           // own_tensors() have become views of them
   bool diverts() const override { return true; }  // modules call torch's own ops
   Boundary inputs() const override { return inputs_; }

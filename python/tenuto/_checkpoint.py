@@ -33,9 +33,12 @@ _TYPES = {
     "BOOL": torch.bool,
 }
 _PREFIX = "optimizer."
-# Tenuto's names of an optimizer's tensors, and torch's.
-_TO_TORCH = {"exp_avg": "exp_avg", "exp_avg_sq": "exp_avg_sq", "momentum": "momentum_buffer"}
-_FROM_TORCH = {torch_name: name for name, torch_name in _TO_TORCH.items()}
+# The tensors of the engine's own optimizers: Tenuto's names, and torch's. Those of a script's
+# optimizer have torch's names in a checkpoint, too.
+_OWN = {
+    "adamw": {"exp_avg": "exp_avg", "exp_avg_sq": "exp_avg_sq"},
+    "sgd": {"momentum": "momentum_buffer"},
+}
 _OUR_KEY = "tenuto"
 
 
@@ -65,8 +68,9 @@ def load_checkpoint(folder: Path) -> dict[str, torch.Tensor]:
 def load_optimizer(folder: Path) -> dict[str, dict[str, torch.Tensor]]:
     """Return the optimizer's state of a checkpoint, by parameter, under torch's names.
 
-    AdamW has `exp_avg`, `exp_avg_sq` and `step`, SGD `momentum_buffer`. `folder` and errors are as
-    for load_checkpoint().
+    AdamW has `exp_avg`, `exp_avg_sq` and `step`, SGD `momentum_buffer`, and an optimizer of the
+    script the tensors that it has in torch, and `step`. `folder` and errors are as for
+    load_checkpoint().
     """
     return _state_for_torch(read_checkpoint(folder))
 
@@ -132,11 +136,13 @@ def from_dcp(folder: Path, out: Path, *, like: Optional[Path] = None) -> str:
 
 
 def _state_for_torch(checkpoint: Checkpoint) -> dict[str, dict[str, torch.Tensor]]:
+    optimizer = checkpoint.metadata.get("optimizer")
+    names = _OWN.get(optimizer or "", {})
     state = {
-        name: {_TO_TORCH[key]: tensor for key, tensor in tensors.items()}
+        name: {names.get(key, key): tensor for key, tensor in tensors.items()}
         for name, tensors in checkpoint.optimizer.items()
     }
-    if checkpoint.metadata.get("optimizer") == "adamw":
+    if optimizer != "sgd":
         for tensors in state.values():
             tensors["step"] = torch.tensor(float(checkpoint.metadata["optimizer_updates"]))
     return state
@@ -256,9 +262,9 @@ def _tensors_of_dcp(flat: Mapping[str, torch.Tensor], optimizer: str) -> dict[st
         for name, tensor in flat.items()
         if name != _OUR_KEY and not name.startswith(_PREFIX)
     }
-    kinds = ("exp_avg", "exp_avg_sq") if optimizer == "adamw" else ("momentum_buffer",)
+    kinds = _kinds_of(flat, parameters, optimizer)
     found = {name: tensor.to(torch.float32) for name, tensor in parameters.items()}
-    for kind in kinds:
+    for own, kind in kinds.items():
         for name, tensor in parameters.items():
             key = f"{_PREFIX}state.{name}.{kind}"
             if key not in flat:
@@ -270,8 +276,24 @@ def _tensors_of_dcp(flat: Mapping[str, torch.Tensor], optimizer: str) -> dict[st
                     f"{key} has shape {list(flat[key].shape)}: expected {list(tensor.shape)}, as "
                     "its parameter"
                 )
-            found[f"{_PREFIX}{name}.{_FROM_TORCH[kind]}"] = flat[key].to(torch.float32)
+            found[f"{_PREFIX}{name}.{own}"] = flat[key].to(torch.float32)
     return found
+
+
+def _kinds_of(
+    flat: Mapping[str, torch.Tensor], parameters: Mapping[str, torch.Tensor], optimizer: str
+) -> dict[str, str]:
+    """Return the tensors of an optimizer's state: their names in a file of Tenuto, and in DCP's."""
+    if optimizer in _OWN:
+        return _OWN[optimizer]
+    # Those of a script's optimizer are as large as their parameter; what else it has are numbers.
+    kinds = set()
+    for name, tensor in parameters.items():
+        prefix = f"{_PREFIX}state.{name}."
+        for key, value in flat.items():
+            if key.startswith(prefix) and value.numel() > 1 and value.shape == tensor.shape:
+                kinds.add(key[len(prefix) :])
+    return {kind: kind for kind in sorted(kinds)}
 
 
 def _expect_same(

@@ -33,6 +33,7 @@ from ._model import (
     ties_weights,
     title_of,
 )
+from ._optimizer import OptimizerSource, Rule, ScheduleSource, check_source
 from ._place import Place, place_of
 from ._stage import Stage, checked_loss
 
@@ -71,6 +72,11 @@ class Pipeline:
               or a tuple of them. The function is called in every worker under the job's seed.
     loss      a function of the model's outputs, then the targets; gives one number, the mean over
               the rows of a micro-batch.
+    optimizer a function of parameters that makes an optimizer of them, such as torch.optim.RAdam or
+              functools.partial(torch.optim.RAdam, lr=0.001). Each worker makes one of its stage.
+              None: AdamW or SGD of the engine, as [optimizer] of the job says.
+    schedule  a function of this optimizer that makes a torch.optim.lr_scheduler; or a function of
+              the number of steps done that returns the learning rate. None: it stays as it is.
     config    a job file (TOML, docs/formats.md), or a mapping such as {"parallel": {"stages": 2}}.
     callbacks functions of (step, loss), called after each step in the workers that hold the last
               stage, with the mean loss of the micro-batches that this worker has computed.
@@ -83,11 +89,15 @@ class Pipeline:
         model: ModelSource,
         *,
         loss: Callable[..., torch.Tensor],
+        optimizer: Optional[OptimizerSource] = None,
+        schedule: Optional[ScheduleSource] = None,
         config: Config = None,
         callbacks: Sequence[Callback] = (),
     ) -> None:
         self._model = model
         self._loss = loss
+        self._optimizer = optimizer
+        self._schedule = schedule
         self._callbacks = tuple(callbacks)
         self._wishes: Optional[Callable[[str], str]] = None  # asks the coordinator of the run
         self._tell: Optional[Callable[[Step], object]] = None  # of a loop over steps
@@ -101,6 +111,9 @@ class Pipeline:
         self._overrides.append("model.kind=module")
         if not callable(loss):
             raise TypeError(f"loss is {type(loss).__name__}: expected a function")
+        check_source(optimizer, schedule)
+        if optimizer is not None:
+            _expect_no_rule(self._overrides)
 
     def __enter__(self) -> Pipeline:
         return self
@@ -382,6 +395,14 @@ class Pipeline:
         tied = json.dumps(ties_weights(layers))
         return [*self._overrides, f"model.layers={len(layers)}", f"model.tied={tied}"]
 
+    def _rule(self, layers: Sequence[nn.Module], steps: int) -> Optional[Rule]:
+        """Try out the optimizer. Errors as Rule."""
+        if self._optimizer is None:
+            return None
+        cards = cards_of(layers, 0, len(layers))
+        shapes = {tuple(card.tensor.shape) for card in cards if card.trained}
+        return Rule(self._optimizer, self._schedule, shapes, steps)
+
     def _take_part(self, part: _Part) -> None:
         """Take part in a run to its end; or say what it is, if the launcher asks, and end."""
         job, settings, precision = part.job, part.settings, part.job["precision"]
@@ -393,6 +414,9 @@ class Pipeline:
         digest = trace.finish(f"{job['seed']} {job['micro_rows']} {precision} {part.varies}")
         digest += f".{_script_digest()}"
         settings += [f"model.digest={digest}", f"device.message_bytes={trace.message_bytes()}"]
+        rule = self._rule(part.layers, job["steps"])
+        if rule is not None:
+            settings += ["optimizer.kind=torch", f"optimizer.rule={rule.title}"]
         if describes is not None:
             self._describe(describes, settings, part.resume)
             raise SystemExit(0)
@@ -401,7 +425,7 @@ class Pipeline:
             told = joined(part.place, job, self._job_file, settings, part.resume, _calls.runs())
         _calls.note_run()
         with told:
-            self._run(part, trace, digest)
+            self._run(part, trace, digest, rule)
 
     def _place(self) -> Optional[Place]:
         """Return this process's place; None: `tenuto launch` gives it. RuntimeError without one."""
@@ -459,7 +483,7 @@ class Pipeline:
             )
         return layers, int(source.manifest["step"])
 
-    def _run(self, part: _Part, trace: Trace, digest: str) -> None:
+    def _run(self, part: _Part, trace: Trace, digest: str, rule: Optional[Rule]) -> None:
         job, batches = part.job, part.batches
 
         def stage(first: int, end: int, _last: bool) -> Stage:
@@ -473,6 +497,7 @@ class Pipeline:
                 part.varies,
                 part.weigh,
                 job["device"],
+                None if rule is None else rule.of_stage(),
             )
 
         def stepped(step: int, loss: float, norm: Optional[float], rate: float) -> None:
@@ -508,6 +533,17 @@ class Pipeline:
             if sentence:
                 print(f"tenuto: {sentence}", file=sys.stderr, flush=True)
             raise SystemExit(code)
+
+
+def _expect_no_rule(overrides: Sequence[str]) -> None:
+    """Raise ValueError if a setting would be without effect beside an optimizer of the script."""
+    for one in overrides:
+        key = one.partition("=")[0]
+        if key.startswith("optimizer.") and key != "optimizer.clip":
+            raise ValueError(
+                f"{key} has no effect beside the optimizer that the script gives: leave it out, "
+                "and give the value to the optimizer or to the schedule"
+            )
 
 
 def _is_told_its_place() -> bool:

@@ -15,6 +15,7 @@ from torch import nn
 from ._data import as_tensors
 from ._loaders import Tensors
 from ._model import BufferGuard, cards_of, computing, move_buffers, title_of
+from ._optimizer import StageRule
 
 
 class Stage:
@@ -23,7 +24,7 @@ class Stage:
     `inputs` and `outputs` show the types and shapes there; if it `varies`, the largest shapes.
     `precision` is "fp32" or "bf16". `weigh`, a function of (loss, rows), gives what is reported in
     place of the loss of a micro-batch. `device` is the job's: "cpu" or "cuda". The engine gives
-    inputs and targets there, and the parameters.
+    inputs and targets there, and the parameters. `rule` updates the parameters; None: the engine.
     """
 
     def __init__(
@@ -37,6 +38,7 @@ class Stage:
         varies: bool = False,
         weigh: Optional[Callable[[torch.Tensor, int], torch.Tensor]] = None,
         device: str = "cpu",
+        rule: Optional[StageRule] = None,
     ) -> None:
         self.first = first
         self.count = end - first
@@ -54,7 +56,7 @@ class Stage:
         self._loss = loss
         self._weigh = weigh
         self._precision, self._device = precision, device
-        self.varies = varies
+        self.varies, self.rule = varies, rule
         self._is_last = end == len(layers)
 
     def run(self, index: int, tensors: Tensors, training: bool) -> Tensors:

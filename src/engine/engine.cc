@@ -57,8 +57,7 @@ constexpr int64_t kReportElements = kGrowthSliceBytes / static_cast<int64_t>(siz
 
 }  // namespace
 
-StageEngine::StageEngine(const Job& job, const Plan& plan, StageId stage,
-                         std::unique_ptr<StageModule> module,
+StageEngine::StageEngine(const Job& job, const Plan& plan, StageId stage, StageCode code,
                          std::shared_ptr<const StageSurroundings> shared, Mailbox& mailbox)
     : StageDevice(plan, stage, job.optimizer.clip),
       job_(job),
@@ -67,8 +66,9 @@ StageEngine::StageEngine(const Job& job, const Plan& plan, StageId stage,
       device_(shared_->device),
       store_(*shared_->store),
       mailbox_(mailbox),
-      module_(std::move(module)),
-      weights_(job, module_->parameters(), device_.place(), module_->own_tensors()),
+      module_(std::move(code.module)),
+      weights_(job, module_->parameters(), device_.place(), module_->own_tensors(),
+               std::move(code.rule)),
       sums_(weights_, device_),
       growth_(growth_in(job, weights_)),
       growing_(growth_, kReportElements) {
@@ -276,16 +276,22 @@ Result<std::unique_ptr<Device>> make_engine(const Job& job, const Plan& plan,
       shared->data = std::move(opened).value();
     }
     const DataExtent extent = shared->data != nullptr ? shared->data->extent() : DataExtent{};
-    std::unique_ptr<StageModule> module;
+    StageCode code;
     try {
-      module = module_of(job, extent, of.stages[static_cast<size_t>(stage.value)]);
+      code.module = module_of(job, extent, of.stages[static_cast<size_t>(stage.value)]);
+      if (job.optimizer.kind == "torch") code.rule = code.module->make_rule();
     } catch (const ModuleError& error) {
       return Error{Code::Invalid, Reach::Job, cat("stage ", stage, ": ", error.what())};
     }
-    const Status fits = add_boundaries(*module, stage.value, all, shared->boundaries);
+    const Status fits = add_boundaries(*code.module, stage.value, all, shared->boundaries);
     if (!fits.ok()) return fits.error();
+    if (job.optimizer.kind == "torch" && code.rule == nullptr) {
+      return Error{Code::Invalid, Reach::Job,
+                   "optimizer.kind = \"torch\" needs a script that gives tenuto.Pipeline an "
+                   "optimizer: give it one, or leave the key out"};
+    }
     return std::unique_ptr<Device>(
-        std::make_unique<StageEngine>(job, of, stage, std::move(module), shared, mailbox));
+        std::make_unique<StageEngine>(job, of, stage, std::move(code), shared, mailbox));
   };
   std::vector<StagePart<Device>> parts;
   for (const StageId stage : stages) {

@@ -108,8 +108,9 @@ Status read_tensor(const Shards& shards, const std::string& name, const Paramete
 }  // namespace
 
 std::vector<std::pair<std::string, at::Tensor>> Weights::state() const {
-  if (optimizer_ == "adamw") return {{"exp_avg", first_moment_}, {"exp_avg_sq", second_moment_}};
-  return {{"momentum", first_moment_}};
+  std::vector<std::pair<std::string, at::Tensor>> named;
+  for (size_t i = 0; i < moments_.size(); ++i) named.emplace_back(moment_names_[i], moments_[i]);
+  return named;
 }
 
 std::vector<std::pair<std::string, at::Tensor>> Weights::flats_on_host() const {
@@ -157,12 +158,12 @@ std::vector<at::Tensor> Weights::state_rows() const {
   return rows;
 }
 
-int64_t Weights::state_unit() const {
-  return std::ssize(state_rows()) * static_cast<int64_t>(sizeof(float));
-}
+// Rows of a part of the state. There are at least two, even if the optimizer has no tensor: the
+// first unit holds the number of updates, whose 8 bytes must fit.
+int64_t Weights::row_count() const { return std::max<int64_t>(2, std::ssize(state_rows())); }
 
-// The first unit holds the number of updates. Its 8 bytes fit, because a unit has 4 bytes for the
-// value and 4 for each tensor of the optimizer, which has at least one.
+int64_t Weights::state_unit() const { return row_count() * static_cast<int64_t>(sizeof(float)); }
+
 int64_t Weights::state_bytes() const { return (1 + count_) * state_unit(); }
 
 // What a part holds: `count` elements of each row and, if `number`, also the number of updates.
@@ -191,7 +192,8 @@ void Weights::read_state(int64_t first, std::span<std::byte> to) const {
   }
   if (part.count == 0) return;
   const std::vector<at::Tensor> rows = state_rows();
-  const at::Tensor target = at::from_blob(to.data(), {std::ssize(rows), part.count}, at::kFloat);
+  const at::Tensor target = at::from_blob(to.data(), {row_count(), part.count}, at::kFloat);
+  if (rows.size() == 1) target.select(0, 1).zero_();
   for (size_t r = 0; r < rows.size(); ++r) {
     target.select(0, static_cast<int64_t>(r)).copy_(rows[r].narrow(0, part.first, part.count));
   }
@@ -206,8 +208,8 @@ void Weights::write_state(int64_t first, std::span<const std::byte> from) {
   }
   if (part.count == 0) return;
   const std::vector<at::Tensor> rows = state_rows();
-  const at::Tensor source = at::from_blob(const_cast<std::byte*>(from.data()),
-                                          {std::ssize(rows), part.count}, at::kFloat);
+  const at::Tensor source =
+      at::from_blob(const_cast<std::byte*>(from.data()), {row_count(), part.count}, at::kFloat);
   for (size_t r = 0; r < rows.size(); ++r) {
     rows[r].narrow(0, part.first, part.count).copy_(source.select(0, static_cast<int64_t>(r)));
   }

@@ -54,6 +54,12 @@ struct StageSurroundings {
   std::map<Value, Boundary> boundaries;  // of activations and gradients, by kind and stage
 };
 
+// What computes a stage, and what updates its parameters.
+struct StageCode {
+  std::unique_ptr<StageModule> module;
+  std::unique_ptr<UpdateRule> rule;  // if and only if optimizer.kind is "torch"
+};
+
 // An error that ends the worker's part in a step.
 inline Error failed(const std::string& what) { return {Code::Invalid, Reach::Worker, what}; }
 
@@ -62,7 +68,7 @@ class StageEngine : public StageDevice<Device, Stash, std::unique_ptr<LateWork>>
                     private GradientGrowth,
                     private GivenParameters {
  public:
-  StageEngine(const Job& job, const Plan& plan, StageId stage, std::unique_ptr<StageModule> module,
+  StageEngine(const Job& job, const Plan& plan, StageId stage, StageCode code,
               std::shared_ptr<const StageSurroundings> shared, Mailbox& mailbox);
   ~StageEngine() override;
 

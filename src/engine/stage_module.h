@@ -42,6 +42,9 @@ class StageModule {
   // tensors of their own. The parameters begin with the values of these, whatever their cards say,
   // and these become views of the flat tensors.
   virtual Tensors own_tensors() const { return {}; }
+  // The optimizer of the module's own, for optimizer.kind = "torch"; none: it has none. Called
+  // once, before bind().
+  virtual std::unique_ptr<UpdateRule> make_rule() { return nullptr; }
   // Called once, before forward. `weights` hold parameters() and outlive this; the forward reads
   // their values, which the engine changes between steps.
   virtual void bind(const Weights& weights) = 0;

@@ -374,9 +374,7 @@ Status StageEngine::measure(OpKind kind) {
   return ok();
 }
 
-double StageEngine::rate_of(int64_t step) const {
-  return learning_rate(job_.optimizer, step, job_.steps);
-}
+double StageEngine::rate_of(int64_t step) const { return weights_.rate(job_, step); }
 
 // Takes the update that leads to version_. Before it, copies what undo() needs, if a step may have
 // to be undone.
@@ -387,7 +385,7 @@ void StageEngine::take(double clip, bool kept) {
   }
   divided_ = false;
   const Iteration made_by = iteration_that_made(Version{version_});
-  weights_.update(job_.optimizer, rate_of(made_by.value), clip, kept);
+  weights_.update(job_, made_by.value, clip, kept);
 }
 
 Status StageEngine::step() {

@@ -31,12 +31,20 @@ void take_square_roots(at::Tensor& roots, const at::Tensor& of) {
   at::sqrt_out(roots, of);
 }
 
+// The names that an optimizer's tensors have in a shard.
+std::vector<std::string> moment_names(const std::string& optimizer, const UpdateRule* rule) {
+  if (rule != nullptr) return rule->tensors();
+  if (optimizer == "adamw") return {"exp_avg", "exp_avg_sq"};
+  return {"momentum"};
+}
+
 }  // namespace
 
 Weights::Weights(const Job& job, const std::vector<ParameterCard>& cards, at::Device place,
-                 const std::vector<at::Tensor>& own)
-    : optimizer_(job.optimizer.kind),
+                 const std::vector<at::Tensor>& own, std::unique_ptr<UpdateRule> rule)
+    : optimizer_(rule != nullptr ? job.optimizer.rule : job.optimizer.kind),
       momentum_(job.optimizer.momentum),
+      rule_(std::move(rule)),
       // A module's own tensors are cast by autocast, which must see them as they are.
       bf16_(job.device.precision == "bf16" && own.empty()),
       seed_(job.seed) {
@@ -58,8 +66,10 @@ Weights::Weights(const Job& job, const std::vector<ParameterCard>& cards, at::De
   values_ = start.to(place);
   gradients_ = at::zeros({count_}, values_.options());
   mean_ = at::zeros({count_}, values_.options());
-  first_moment_ = at::zeros({count_}, values_.options());
-  if (optimizer_ == "adamw") second_moment_ = at::zeros({count_}, values_.options());
+  moment_names_ = moment_names(optimizer_, rule_.get());
+  for (size_t i = 0; i < moment_names_.size(); ++i) {
+    moments_.push_back(at::zeros({count_}, values_.options()));
+  }
   if (bf16_) low_ = at::empty({count_}, values_.options().dtype(at::kBFloat16));
   if (job.resilience.numerics == "reproducible") {
     fixed_sums_.resize(static_cast<size_t>(count_) + buckets());
@@ -84,6 +94,22 @@ Weights::Weights(const Job& job, const std::vector<ParameterCard>& cards, at::De
     weight.value.mutable_grad() = weight.gradient;
   }
   refresh_low();
+  if (rule_ != nullptr) bind_rule();
+}
+
+// Gives the rule views of the flat tensors, one of each for each trained parameter.
+void Weights::bind_rule() {
+  std::vector<RuledParameter> parameters;
+  for (const Weight& weight : all_) {
+    if (!weight.card.trained) continue;
+    const auto view = [&weight](const at::Tensor& flat) {
+      return flat.narrow(0, weight.first, weight.card.count()).view(weight.card.shape).detach();
+    };
+    RuledParameter one{view(values_), {}};
+    for (const at::Tensor& moment : moments_) one.state.push_back(view(moment));
+    parameters.push_back(std::move(one));
+  }
+  rule_->bind(parameters);
 }
 
 void Weights::fill_initial(std::span<float> into) const {
@@ -214,12 +240,10 @@ void Weights::back_up() {
   const at::NoGradGuard guard;
   if (!kept_values_.defined()) {
     kept_values_ = at::empty_like(values_);
-    kept_first_ = at::empty_like(first_moment_);
-    if (second_moment_.defined()) kept_second_ = at::empty_like(second_moment_);
+    for (const at::Tensor& moment : moments_) kept_moments_.push_back(at::empty_like(moment));
   }
   kept_values_.copy_(values_);
-  kept_first_.copy_(first_moment_);
-  if (second_moment_.defined()) kept_second_.copy_(second_moment_);
+  for (size_t i = 0; i < moments_.size(); ++i) kept_moments_[i].copy_(moments_[i]);
   kept_updates_ = updates_;
   kept_counter_ = values_.unsafeGetTensorImpl()->version_counter().current_version();
 }
@@ -228,8 +252,7 @@ void Weights::take_back() {
   CHECK(kept_values_.defined(), "a back-up to go back to");
   const at::NoGradGuard guard;
   values_.copy_(kept_values_);
-  first_moment_.copy_(kept_first_);
-  if (second_moment_.defined()) second_moment_.copy_(kept_second_);
+  for (size_t i = 0; i < moments_.size(); ++i) moments_[i].copy_(kept_moments_[i]);
   updates_ = kept_updates_;
   // The values are again those that a forward may have saved. Autograd counts the changes of a
   // tensor to detect that saved values are stale, so its count is set back, too.
@@ -244,41 +267,66 @@ void Weights::keep_mean() {
   kept_mean_.copy_(mean_);
 }
 
-// Computes what torch::optim's AdamW and SGD compute, on all tensors at once.
-void Weights::update(const OptimizerSettings& optimizer, double rate, double clip, bool kept) {
+double Weights::rate(const Job& job, int64_t step) const {
+  if (rule_ != nullptr) return rule_->rate(step);
+  return learning_rate(job.optimizer, static_cast<double>(step), job.steps);
+}
+
+void Weights::update(const Job& job, int64_t step, double clip, bool kept) {
   const at::NoGradGuard guard;
   at::Tensor& mean = kept ? kept_mean_ : mean_;
   if (clip < 1) mean.mul_(clip);
   ++updates_;
-  const std::pair<int64_t, int64_t> decayed[] = {{0, decayed_end_}, {shared_first_, count_}};
-  if (optimizer_ == "adamw") {
-    for (const auto& [first, end] : decayed) {
-      if (optimizer.weight_decay == 0) break;
-      values_.narrow(0, first, end - first).mul_(1 - rate * optimizer.weight_decay);
-    }
-    const double steps = static_cast<double>(updates_);
-    const double first_correction = 1 - std::pow(optimizer.beta1, steps);
-    const double second_correction = 1 - std::pow(optimizer.beta2, steps);
-    first_moment_.mul_(optimizer.beta1).add_(mean, 1 - optimizer.beta1);
-    second_moment_.mul_(optimizer.beta2).addcmul_(mean, mean, 1 - optimizer.beta2);
-    at::Tensor& denominator = mean_;  // the mean is not needed any more
-    take_square_roots(denominator, second_moment_);
-    denominator.div_(std::sqrt(second_correction)).add_(optimizer.epsilon);
-    values_.addcdiv_(first_moment_, denominator, -rate / first_correction);
+  if (rule_ != nullptr) {
+    update_by_rule(step, mean);
+  } else if (optimizer_ == "adamw") {
+    update_adamw(job.optimizer, rate(job, step), mean);
   } else {
-    for (const auto& [first, end] : decayed) {
-      if (optimizer.weight_decay == 0) break;
-      mean.narrow(0, first, end - first)
-          .add_(values_.narrow(0, first, end - first), optimizer.weight_decay);
-    }
-    if (momentum_ == 0 || updates_ == 1) {
-      first_moment_.copy_(mean);
-    } else {
-      first_moment_.mul_(momentum_).add_(mean);
-    }
-    values_.add_(first_moment_, -rate);
+    update_sgd(job.optimizer, rate(job, step), mean);
   }
   refresh_low();
+}
+
+void Weights::update_by_rule(int64_t step, at::Tensor& mean) {
+  std::vector<at::Tensor> gradients;
+  for (const Weight& weight : all_) {
+    if (!weight.card.trained) continue;
+    gradients.push_back(mean.narrow(0, weight.first, weight.card.count()).view(weight.card.shape));
+  }
+  rule_->update(step, updates_, gradients);
+}
+
+// Computes what torch::optim's AdamW computes, on all tensors at once.
+void Weights::update_adamw(const OptimizerSettings& optimizer, double rate,
+                           const at::Tensor& mean) {
+  for (const auto& [first, end] : decayed()) {
+    if (optimizer.weight_decay == 0) break;
+    values_.narrow(0, first, end - first).mul_(1 - rate * optimizer.weight_decay);
+  }
+  const double steps = static_cast<double>(updates_);
+  const double first_correction = 1 - std::pow(optimizer.beta1, steps);
+  const double second_correction = 1 - std::pow(optimizer.beta2, steps);
+  moments_[0].mul_(optimizer.beta1).add_(mean, 1 - optimizer.beta1);
+  moments_[1].mul_(optimizer.beta2).addcmul_(mean, mean, 1 - optimizer.beta2);
+  at::Tensor& denominator = mean_;  // the mean is not needed any more
+  take_square_roots(denominator, moments_[1]);
+  denominator.div_(std::sqrt(second_correction)).add_(optimizer.epsilon);
+  values_.addcdiv_(moments_[0], denominator, -rate / first_correction);
+}
+
+// Computes what torch::optim's SGD computes, on all tensors at once.
+void Weights::update_sgd(const OptimizerSettings& optimizer, double rate, const at::Tensor& mean) {
+  for (const auto& [first, end] : decayed()) {
+    if (optimizer.weight_decay == 0) break;
+    mean.narrow(0, first, end - first)
+        .add_(values_.narrow(0, first, end - first), optimizer.weight_decay);
+  }
+  if (momentum_ == 0 || updates_ == 1) {
+    moments_[0].copy_(mean);
+  } else {
+    moments_[0].mul_(momentum_).add_(mean);
+  }
+  values_.add_(moments_[0], -rate);
 }
 
 void Weights::refresh_low() {

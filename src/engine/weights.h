@@ -4,14 +4,18 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "base/fixed_sum.h"
 #include "base/result.h"
+#include "engine/update_rule.h"
 #include "runtime/norm.h"
 #include "runtime/state_copy.h"
 #include "world/job.h"
@@ -41,8 +45,9 @@ class Weights {
   // Initialised from the job's seed, or with the values of `own`, see StageModule::own_tensors.
   //
   // Shapes: `own` is empty or has a tensor of the card's shape for each card
+  // Requires: a `rule` if and only if optimizer.kind is "torch"
   Weights(const Job& job, const std::vector<ParameterCard>& cards, at::Device place,
-          const std::vector<at::Tensor>& own = {});
+          const std::vector<at::Tensor>& own = {}, std::unique_ptr<UpdateRule> rule = nullptr);
   // Elements of the flat tensors, unused ones included.
   int64_t count() const { return count_; }
   // Those that weight decay applies to, which come first; without a shared weight.
@@ -100,9 +105,11 @@ class Weights {
   void back_up();
   // Keeps a copy of the mean: an update destroys the mean and the next step overwrites it.
   void keep_mean();
-  // The optimizer's update from the mean, or from the kept copy of it. That mean is first scaled by
-  // `clip` (at most 1) and is not valid afterwards.
-  void update(const OptimizerSettings& optimizer, double rate, double clip, bool kept = false);
+  // The learning rate of a step.
+  double rate(const Job& job, int64_t step) const;
+  // The optimizer's update of a step from the mean, or from the kept copy of it. That mean is first
+  // scaled by `clip` (at most 1) and is not valid afterwards.
+  void update(const Job& job, int64_t step, double clip, bool kept = false);
   // Restores what back_up kept. A backward whose forward used the restored values may run after it.
   void take_back();
   // Writes one shard; its metadata holds `version`.
@@ -144,16 +151,26 @@ class Weights {
                           int64_t version) const;
   Status read_into(const std::vector<std::string>& paths, int64_t version, bool with_state);
   void refresh_low();
+  void bind_rule();
+  void update_by_rule(int64_t step, at::Tensor& mean);
+  void update_adamw(const OptimizerSettings& optimizer, double rate, const at::Tensor& mean);
+  void update_sgd(const OptimizerSettings& optimizer, double rate, const at::Tensor& mean);
+  // The elements that weight decay applies to, as ranges [first, end).
+  std::array<std::pair<int64_t, int64_t>, 2> decayed() const {
+    return {{{0, decayed_end_}, {shared_first_, count_}}};
+  }
   void round(std::span<const FixedSum> sums, std::span<float> into) const;
   // The number of buckets: a shared weight has the second one.
   size_t buckets() const { return shared_first_ < count_ ? 2 : 1; }
   // The flat tensors that hold the state: the values, then the optimizer's.
   std::vector<at::Tensor> state_rows() const;
+  int64_t row_count() const;
   struct Part;
   Part part_of(int64_t first, int64_t size) const;
 
-  std::string optimizer_;
+  std::string optimizer_;  // as a shard's metadata have it
   double momentum_;
+  const std::unique_ptr<UpdateRule> rule_;  // none: adamw or sgd
   bool bf16_;
   int64_t seed_;
   std::vector<Weight> all_;
@@ -162,9 +179,11 @@ class Weights {
   at::Tensor values_, gradients_, low_;
   at::Tensor totals_, totals_before_;                               // for fast numerics
   std::vector<FixedSum> fixed_sums_, fixed_totals_, fixed_before_;  // for reproducible numerics
-  at::Tensor first_moment_, second_moment_;  // adamw: of gradient and square; sgd: momentum, none
-  at::Tensor mean_;                          // adamw's update overwrites it with the denominator
-  at::Tensor kept_values_, kept_first_, kept_second_, kept_mean_;
+  std::vector<std::string> moment_names_;  // of the optimizer's tensors, in a shard
+  std::vector<at::Tensor> moments_;
+  at::Tensor mean_;  // adamw's update overwrites it with the denominator
+  at::Tensor kept_values_, kept_mean_;
+  std::vector<at::Tensor> kept_moments_;
   uint32_t kept_counter_ = 0;               // autograd's count of changes to the values
   int64_t updates_ = 0, kept_updates_ = 0;  // skipped steps do not count
 };

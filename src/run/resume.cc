@@ -104,7 +104,8 @@ Status check_resumable(const Job& job, const Manifest& manifest, const std::stri
         expect_same(path, "model.heads", old.heads, now.heads),
         expect_same(path, "model.tied", old.tied, now.tied),
         expect_same(path, "model.sequence", old.sequence, now.sequence),
-        expect_same(path, "optimizer.kind", before.value().optimizer.kind, job.optimizer.kind)}) {
+        expect_same(path, "optimizer.kind", before.value().optimizer.kind, job.optimizer.kind),
+        expect_same(path, "optimizer.rule", before.value().optimizer.rule, job.optimizer.rule)}) {
     if (!same.ok()) return same;
   }
   return job.is_served() ? check_same_replicas(before.value(), job, path) : ok();

@@ -56,8 +56,13 @@ const char* layers_in_words(const ModelSettings& model) {
   return model.kind == "gpt" ? "embedding, blocks and head" : "hidden layers and head";
 }
 
-// What Python modules do not go with yet.
+// What Python modules do not go with yet, and what goes with nothing else.
 Found misfit_of_module(const Job& job) {
+  if (job.model.kind != "module" && job.optimizer.kind == "torch") {
+    return Misfit{"optimizer.kind",
+                  cat("\"torch\" is the optimizer of a script, and model.kind = \"", job.model.kind,
+                      "\" has none: take \"adamw\" or \"sgd\"")};
+  }
   if (job.model.kind != "module") return {};
   if (job.device.kind == "paced") {
     return Misfit{"device.kind",

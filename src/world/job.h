@@ -39,7 +39,9 @@ struct ModelSettings {
 
 // [optimizer]
 struct OptimizerSettings {
-  std::string kind = "adamw";  // adamw | sgd
+  std::string kind = "adamw";  // adamw | sgd | torch: the script has the rule, and its settings
+                               // replace all those below but clip
+  std::string rule;            // torch: the class of the script's optimizer
   double learning_rate = 1e-3;
   double beta1 = 0.9, beta2 = 0.95, epsilon = 1e-8;  // adamw
   double momentum = 0.9;                             // sgd

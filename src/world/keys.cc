@@ -78,8 +78,11 @@ std::vector<Key> model_keys() {
 
 std::vector<Key> optimizer_keys() {
   return {
-      key("optimizer.kind", slot<&Job::optimizer, &OptimizerSettings::kind>, "the update rule",
-          {"adamw", "sgd"}),
+      key("optimizer.kind", slot<&Job::optimizer, &OptimizerSettings::kind>,
+          "the update rule; torch: that of a script's tenuto.Pipeline, which sets this key",
+          {"adamw", "sgd", "torch"}),
+      key("optimizer.rule", slot<&Job::optimizer, &OptimizerSettings::rule>,
+          "torch: the class of the optimizer; set by tenuto launch"),
       key("optimizer.learning_rate", slot<&Job::optimizer, &OptimizerSettings::learning_rate>,
           "highest learning rate", kAbove0),
       key("optimizer.beta1", slot<&Job::optimizer, &OptimizerSettings::beta1>,

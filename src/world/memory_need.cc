@@ -77,7 +77,8 @@ double kept_of(const Job& job, const Plan& plan, int32_t s, int32_t held) {
 }  // namespace
 
 double moments_of(const Job& job) {
-  if (job.device.kind == "paced") return 0;
+  // A script alone knows its parameters and the tensors of its optimizer.
+  if (job.device.kind == "paced" || job.optimizer.kind == "torch") return 0;
   return job.optimizer.kind == "adamw" ? 2 : job.optimizer.momentum > 0 ? 1 : 0;
 }
 

@@ -165,8 +165,7 @@ class DivertEngine : public ToyTest {
       totals.copy_(weights.gradients());
       weights.divide(4);
       const WholeNorm norm = whole_of(weights.measure({}));
-      weights.update(job_.optimizer, learning_rate(job_.optimizer, step, job_.steps),
-                     clip_factor(norm.norm, job_.optimizer.clip));
+      weights.update(job_, step, clip_factor(norm.norm, job_.optimizer.clip));
     }
     const std::string path = place("whole");
     EXPECT_TRUE(weights.save(path, 3).ok());

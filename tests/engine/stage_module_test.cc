@@ -225,8 +225,7 @@ class StageModuleTest : public ToyTest {
       weights.divide(4);
       const WholeNorm norm = whole_of(weights.measure({}));
       EXPECT_EQ(norm.skip, 0);
-      weights.update(job_.optimizer, learning_rate(job_.optimizer, step, job_.steps),
-                     clip_factor(norm.norm, job_.optimizer.clip));
+      weights.update(job_, step, clip_factor(norm.norm, job_.optimizer.clip));
     }
     loss_of({true, {3}, 0});
     const std::string path = place("whole");

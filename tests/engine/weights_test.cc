@@ -33,7 +33,41 @@ constexpr Settings kSettings[] = {
     {"sgd, whose momentum reads the values", "sgd", 0.9, 0.1, "fast", "fp32"},
     {"sgd in fixed point", "sgd", 0.9, 0.1, "reproducible", "fp32"},
     {"sgd without momentum", "sgd", 0, 0.1, "fast", "fp32"},
+    {"a rule with a tensor of its own", "torch", 0.9, 0, "fast", "fp32"},
+    {"a rule without tensors", "torch", 0, 0, "reproducible", "fp32"},
 };
+
+// Steps in the direction of the gradient's signs, of their running mean if there is a `momentum`.
+class SignRule : public UpdateRule {
+ public:
+  explicit SignRule(double momentum) : momentum_(momentum) {
+    if (momentum > 0) names_.push_back("mean");
+  }
+
+  const std::vector<std::string>& tensors() const override { return names_; }
+  void bind(const std::vector<RuledParameter>& parameters) override { parameters_ = parameters; }
+  double rate(int64_t step) override { return 0.01 / static_cast<double>(1 + step); }
+  void update(int64_t step, int64_t updates, const std::vector<at::Tensor>& gradients) override {
+    ASSERT_EQ(gradients.size(), parameters_.size());
+    for (size_t i = 0; i < gradients.size(); ++i) {
+      at::Tensor direction = gradients[i];
+      if (!names_.empty()) {
+        direction = parameters_[i].state[0].mul_(updates == 1 ? 0 : momentum_).add_(direction);
+      }
+      parameters_[i].value.sub_(direction.sign(), rate(step));
+    }
+  }
+
+ private:
+  const double momentum_;
+  std::vector<std::string> names_;
+  std::vector<RuledParameter> parameters_;
+};
+
+std::unique_ptr<UpdateRule> rule_of(const Settings& settings) {
+  if (settings.optimizer != std::string("torch")) return nullptr;
+  return std::make_unique<SignRule>(settings.momentum);
+}
 
 Job job_of(const Settings& settings, int64_t seed) {
   Job job;
@@ -47,6 +81,7 @@ Job job_of(const Settings& settings, int64_t seed) {
   job.optimizer.kind = settings.optimizer;
   job.optimizer.momentum = settings.momentum;
   job.optimizer.weight_decay = settings.weight_decay;
+  job.optimizer.learning_rate = 0.03;  // and smaller in all steps of the test but the last ones
   job.resilience.numerics = settings.numerics;
   job.device.precision = settings.precision;
   return job;
@@ -78,7 +113,7 @@ void update_both(const Job& job, Random& random, int64_t step, Weights& donor, W
     }
     one->divide(4);
     one->back_up();
-    one->update(job.optimizer, 0.01 + 0.001 * static_cast<double>(step), clip);
+    one->update(job, step, clip);
   }
 }
 
@@ -87,12 +122,13 @@ TEST(Weights, ATransferredUnitStaysEqualOverEveryUpdate) {
     for (uint64_t seed = 1; seed <= 3; ++seed) {
       const Job job = job_of(settings, 1);
       const auto cards = parameters_of(job.model, {}, 1, 3);
-      Weights donor(job, cards, at::kCPU), joiner(job_of(settings, 2), cards, at::kCPU);
+      Weights donor(job, cards, at::kCPU, {}, rule_of(settings));
+      Weights joiner(job_of(settings, 2), cards, at::kCPU, {}, rule_of(settings));
       ASSERT_EQ(donor.state_bytes(), joiner.state_bytes());
       Random random(seed);
       int64_t step = 0, first = 0;
       // The donor has trained before.
-      Weights aside(job_of(settings, 3), cards, at::kCPU);
+      Weights aside(job_of(settings, 3), cards, at::kCPU, {}, rule_of(settings));
       for (; step < 3; ++step) update_both(job, random, step, donor, aside);
       for (; first < donor.state_bytes(); ++step) {
         const int64_t units = 1 + static_cast<int64_t>(random.below(1000));

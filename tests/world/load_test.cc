@@ -91,9 +91,9 @@ TEST(Load, RefusesWithLineColumnAndNearestName) {
             "2:9: job.steps expects a whole number in [1, 1e+12], found 1.5");
   EXPECT_EQ(refusal("[model]\ndropout = 1\n"),
             "2:11: model.dropout expects a number in [0, 1), found 1");
-  EXPECT_EQ(
-      refusal("[optimizer]\nkind = \"adam\"\n"),
-      "2:8: optimizer.kind expects \"adamw\" or \"sgd\", found \"adam\", did you mean adamw?");
+  EXPECT_EQ(refusal("[optimizer]\nkind = \"adam\"\n"),
+            "2:8: optimizer.kind expects \"adamw\", \"sgd\" or \"torch\", found \"adam\", did you "
+            "mean adamw?");
   EXPECT_EQ(refusal("[device]\nforward_ms = [1, -2]\n"),
             "2:14: device.forward_ms expects a list of numbers in [0, 1e+09], found -2 as item 1");
   EXPECT_EQ(refusal("[model]\ntied = 1\n"), "2:8: model.tied expects true or false, found 1");
