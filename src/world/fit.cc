@@ -74,10 +74,6 @@ Found misfit_of_module(const Job& job) {
                   "\"module\" does not go with server shards yet: take sync.architecture = "
                   "\"all-reduce\" and sync.mode = \"synchronous\""};
   }
-  if (job.resilience.layers != "off") {
-    return Misfit{"resilience.layers", cat("\"", job.resilience.layers, "\" does not go with ",
-                                           "model.kind = \"module\" yet: take \"off\"")};
-  }
   return {};
 }
 

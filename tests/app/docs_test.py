@@ -94,6 +94,12 @@ QUICK = {
         "./run simulate --sync synchronous --replicas 4 --gradient-mb 10 "
         "--port-mb-per-second 100",
     ],
+    "test_tuning": [
+        "./run simulate --order 1f1b --stages 4 --micros 4",
+        "./run simulate --order 1f1b --stages 4 --micros 16",
+        "./run simulate --order zb-h1 --stages 4 --micros 16",
+        "./run simulate --order auto --stages 4 --micros 16 --link-ms 2 --memory 6",
+    ],
     "test_plans": [
         "./run plan --chain examples/planner/gpt.chain --cluster examples/planner/two-nodes.json "
         "--micros 16",
@@ -242,6 +248,10 @@ class Quick(Commands):
     def test_schedules(self):
         self.type_all()
         self.assert_written("rounds.svg")
+
+    @another_case
+    def test_tuning(self):
+        self.type_all()
 
     @another_case
     def test_plans(self):

@@ -99,6 +99,22 @@ class Optimizer(Launch):
         self.assertEqual(self.state_of(resumed), self.state_of(whole))
 
     @another_case
+    def test_layers_of_a_script_move(self):
+        """Each layer is a stage with an optimizer of its own, which begins in the middle."""
+        settings = {"job__checkpoint_every": 0, "resilience__numerics": "reproducible"}
+        self.write_gpt_job(job__steps=1000000, resilience__layers="adapt", **settings)
+        run = self.begin(SCRIPT, "nadam", self.job, "gpt", name="moving")
+        run.wait_for_steps(3)
+        self.inject(run, "worker=0.1:0.2")
+        self.wait_for_event(run, "is proposed: moved layer")
+        run.wait_for_steps(len(run.metrics()) + 4)
+        self.end(run)
+        self.write_gpt_job(job__steps=len(run.metrics()), **settings)
+        whole = self.launch(SCRIPT, "nadam", self.job, "gpt", name="whole")
+        self.assertEqual(self.losses(run), self.losses(whole))
+        self.assertEqual(self.state_of(run), self.state_of(whole))
+
+    @another_case
     def test_a_checkpoint_goes_through_dcp_and_needs_the_same_optimizer(self):
         whole = self.train_by("amsgrad", "two", name="whole", job__checkpoint_every=3)
         code = ("import sys, tenuto; tenuto.to_dcp(sys.argv[1], sys.argv[2]); "

@@ -1,6 +1,7 @@
 """Optimizers of PyTorch for optimizer_test.py, chosen by the first argument.
 
 NAME JOB              trains the model by tenuto
+NAME JOB gpt          trains the GPT of package_model.py, on the files of the job
 NAME JOB plain STEPS  trains it by plain PyTorch; prints the losses and the parameters as JSON
 """
 import functools
@@ -9,7 +10,7 @@ import sys
 
 import torch
 import torch.nn.functional as F
-from package_model import numbers
+from package_model import gpt, numbers, text_loss
 from torch import nn
 from torch.optim import lr_scheduler
 
@@ -110,5 +111,8 @@ if __name__ == "__main__":
         plain(sys.argv[1], int(sys.argv[4]))
     else:
         OPTIMIZER, SCHEDULE = OPTIMIZERS[sys.argv[1]]
-        tenuto.Pipeline(model, loss=F.mse_loss, optimizer=OPTIMIZER, schedule=SCHEDULE,
-                        config=sys.argv[2]).fit(numbers)
+        MODEL, LOSS, DATA = model, F.mse_loss, numbers
+        if sys.argv[3:] == ["gpt"]:
+            MODEL, LOSS, DATA = gpt, text_loss, None
+        tenuto.Pipeline(MODEL, loss=LOSS, optimizer=OPTIMIZER, schedule=SCHEDULE,
+                        config=sys.argv[2]).fit(DATA)

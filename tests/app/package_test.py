@@ -27,6 +27,12 @@ class Launch(Case):
         paced = ("forward_ms", "backward_", "message_bytes")
         self.job.write_text("\n".join(line for line in text if not line.startswith(paced)) + "\n")
 
+    def write_gpt_job(self, **settings):
+        text = self.folder / "text"
+        text.write_text("".join(f"line {number} of some text\n" for number in range(400)))
+        self.write_module_job(data__paths=[str(text)], model__width=32, model__heads=4,
+                              model__layers=4, model__sequence=16, **settings)
+
     def begin(self, *words, name="small", flags=(), limits=LIMITS):
         """Begins to train a script: `words` are the script and its arguments."""
         process = subprocess.Popen(
@@ -185,12 +191,6 @@ class Example(Launch):
 
 
 class Model(Launch):
-    def write_gpt_job(self, **settings):
-        text = self.folder / "text"
-        text.write_text("".join(f"line {number} of some text\n" for number in range(400)))
-        self.write_module_job(data__paths=[str(text)], model__width=32, model__heads=4,
-                              model__layers=4, model__sequence=16, **settings)
-
     def check_gpt(self, **settings):
         """The losses and gradient norms of a GPT in Python are those of the one in C++."""
         self.write_gpt_job(**settings)
