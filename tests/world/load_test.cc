@@ -237,6 +237,11 @@ TEST(Load, RefusesContradictingKeys) {
   EXPECT_EQ(
       refusal("[model]\nkind='mlp'\ntied=true\n[data]\nkind='csv'\npaths=['a']\n").substr(0, 15),
       "3:6: model.tied");
+  EXPECT_EQ(refusal(kData, {"optimizer.kind=torch"}),
+            "--optimizer.kind=torch: optimizer.kind \"torch\" is the optimizer of a script, and "
+            "model.kind "
+            "= \"gpt\" has none: take \"adamw\" or \"sgd\"");
+  EXPECT_EQ(refusal("[model]\nkind='module'\n[optimizer]\nkind='torch'\n"), "accepted");
   for (const char* name : {"a/b", "..", "", "-x", "a b"}) {
     EXPECT_EQ(refusal(kData, {cat("job.name=", name)}).find("--job.name="), 0u) << name;
   }
@@ -297,6 +302,7 @@ TEST(Load, TextOfAJobReadsBackEqual) {
                                                        "model.width",
                                                        "model.heads",
                                                        "model.tied",
+                                                       "optimizer.kind",
                                                        "parallel.stages",
                                                        "parallel.pipelines",
                                                        "parallel.micros",
