@@ -414,7 +414,7 @@ class Pipeline:
         digest = trace.finish(f"{job['seed']} {job['micro_rows']} {precision} {part.varies}")
         digest += f".{_script_digest()}"
         settings += [f"model.digest={digest}", f"device.message_bytes={trace.message_bytes()}"]
-        rule = self._rule(part.layers, job["steps"])
+        rule = None if job["evaluates"] else self._rule(part.layers, job["steps"])
         if rule is not None:
             settings += ["optimizer.kind=torch", f"optimizer.rule={rule.title}"]
         if describes is not None:

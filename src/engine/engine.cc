@@ -196,7 +196,9 @@ Result<StateCopy> StageEngine::copy_state(StageId stage) {
 
 Status StageEngine::load(const std::vector<std::string>& paths, int64_t version) {
   if (Status idle = await_idle(); !idle.ok()) return idle;
-  const Status loaded = weights_.load(paths, version);
+  // A held-out pass needs no state of an optimizer.
+  const Status loaded =
+      job_.evaluate.empty() ? weights_.load(paths, version) : weights_.load_values(paths);
   if (!loaded.ok()) return loaded;
   return adopt(version);
 }

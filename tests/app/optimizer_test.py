@@ -66,9 +66,14 @@ class Optimizer(Launch):
 
     @another_case
     def test_groups_of_parameters(self):
-        _, state = self.check_as_plain("groups", "two")
+        run, state = self.check_as_plain("groups", "two")
         self.assertEqual(state["0.weight"]["step"], [6])
         self.assertEqual(len(state["0.weight"]["max_exp_avg_sq"]), 64)
+        # A held-out pass needs the parameters alone.
+        self.launch(SCRIPT, "groups", self.job, "evaluate", run.folder, name="held-out")
+        folder = self.folder / "runs" / "held-out-evaluation"
+        logs = "".join(log.read_text() for log in folder.glob("worker-*.log"))
+        self.assertRegex(logs, r"evaluated \d")
 
     @another_case
     def test_an_optimizer_of_the_scripts_own(self):

@@ -2,6 +2,7 @@
 
 NAME JOB              trains the model by tenuto
 NAME JOB gpt          trains the GPT of package_model.py, on the files of the job
+NAME JOB evaluate RUN evaluates a run by a pipeline that has no optimizer; prints the loss
 NAME JOB plain STEPS  trains it by plain PyTorch; prints the losses and the parameters as JSON
 """
 import functools
@@ -109,6 +110,9 @@ def plain(name, steps):
 if __name__ == "__main__":
     if sys.argv[3:4] == ["plain"]:
         plain(sys.argv[1], int(sys.argv[4]))
+    elif sys.argv[3:4] == ["evaluate"]:
+        ALONE = tenuto.Pipeline(model, loss=F.mse_loss, config=sys.argv[2])
+        print("evaluated", ALONE.evaluate(numbers, sys.argv[4], micros=MICROS), file=sys.stderr)
     else:
         OPTIMIZER, SCHEDULE = OPTIMIZERS[sys.argv[1]]
         MODEL, LOSS, DATA = model, F.mse_loss, numbers
