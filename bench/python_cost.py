@@ -6,17 +6,22 @@ One worker with one thread trains a GPT of four blocks: the C++ model of `tenuto
 same network as PyTorch modules under `tenuto launch`, with a fused and with a split backward, and
 again with activation checkpoints around the blocks. The times are those of the ops in traced steps,
 the median of all micro-batches of a run. Runs take turns; the table has medians over the turns, and
-differences and ratios are medians of those of each turn. It needs a machine that does nothing else.
+differences and ratios are medians of those of each turn. The last lines are about the smaller GPT
+in two stages, alone and with a thread in each script that computes in Python all the time: the
+times of a forward, and of a message from its beginning to its arrival. It needs a machine that does
+nothing else.
 """
 import argparse
 import json
 import os
 import pathlib
 import random
+import re
 import statistics
 import subprocess
 import sys
 import tempfile
+import threading
 
 from data_parallel import VOCABULARY, loss_of, make_layers
 from paced_runs import toml_of
@@ -34,13 +39,16 @@ KINDS = {"C++": ("train", False, False), "modules": ("launch", False, False),
          "modules, checkpoints, split": ("launch", True, True)}
 
 
-def sections_of(size, split, folder):
+BUSY = {"alone": False, "beside a busy thread": True}
+
+
+def sections_of(size, split, folder, stages=1):
     """The settings that both kinds of models have."""
     return {"job": {"name": "run", "steps": STEPS, "directory": str(folder), "seed": SEED,
                     "checkpoint_every": 0, "validate_every": 0, "validate_micros": 0,
                     "trace_last": TRACED},
             "optimizer": {"clip": 0.0},
-            "parallel": {"stages": 1, "pipelines": 1, "micros": MICROS, "micro_rows": size[3],
+            "parallel": {"stages": stages, "pipelines": 1, "micros": MICROS, "micro_rows": size[3],
                          "split_backward": split}}
 
 
@@ -69,6 +77,12 @@ def script(case):
         text = torch.randint(VOCABULARY, (rows, length + 1), generator=generator)
         return text[:, :-1].contiguous(), text[:, 1:].contiguous()
 
+    def compute():
+        while True:
+            pass
+
+    if case.get("busy") and "TENUTO_DESCRIBE" not in os.environ:
+        threading.Thread(target=compute, daemon=True).start()
     # Made before the steps: what a script's data cost is another question.
     made = [batch(micro) for micro in range(MICROS)]
     tenuto.Pipeline(layers, loss=loss_of, config=case["sections"]).fit(
@@ -89,13 +103,33 @@ def train(program, kind, size, folder):
                                           "sequence": length}}))
         words = ["train", job]
     else:
-        case = {"size": size, "checkpoints": checkpoints, "sections": sections}
-        words = ["launch", "--python", sys.executable, __file__, "--case", json.dumps(case)]
-    done = subprocess.run([program, *words], text=True, capture_output=True, timeout=LIMIT,
+        words = launch_words({"size": size, "checkpoints": checkpoints, "sections": sections})
+    run_program([program, *words])
+    return op_times(folder / "run")
+
+
+def launch_words(case):
+    return ["launch", "--python", sys.executable, __file__, "--case", json.dumps(case)]
+
+
+def run_program(words):
+    done = subprocess.run(words, text=True, capture_output=True, timeout=LIMIT,
                           env={**os.environ, "OMP_NUM_THREADS": "1"})
     if done.returncode != 0:
-        sys.exit(f"{kind}: {done.stderr}{done.stdout}")
-    return op_times(folder / "run")
+        sys.exit(f"{' '.join(map(str, words))}: {done.stderr}{done.stdout}")
+
+
+def train_two(program, busy, folder):
+    """The median of a forward, and the median and the longest of the messages, in ms."""
+    case = {"size": SIZES[0], "checkpoints": False, "busy": busy,
+            "sections": sections_of(SIZES[0], False, folder, stages=2)}
+    run_program([program, *launch_words(case)])
+    messages = []
+    for path in (folder / "run").glob("trace-*.json"):
+        for event in json.loads(path.read_text())["traceEvents"]:
+            if event["ph"] == "X" and re.match(r"PP:\dRECV_", event.get("name", "")):
+                messages.append(event["dur"] / 1e3)
+    return op_times(folder / "run")[0], statistics.median(messages), max(messages)
 
 
 def op_times(run):
@@ -151,11 +185,25 @@ def main():
                 with tempfile.TemporaryDirectory() as folder:
                     found[kind].append(train(chosen.tenuto, kind, size, pathlib.Path(folder)))
         rows += rows_of(found, size)
+    beside = {how: [] for how in BUSY}
+    for _ in range(chosen.turns):
+        for how, busy in BUSY.items():
+            with tempfile.TemporaryDirectory() as folder:
+                beside[how].append(train_two(chosen.tenuto, busy, pathlib.Path(folder)))
+    for how, each in beside.items():
+        forward, message, longest = (statistics.median(one) for one in zip(*each))
+        rows.append({"two_stages": how, "forward_ms": forward, "message_ms": message,
+                     "longest_message_ms": longest})
     if chosen.json:
         print(json.dumps(rows))
         return
     print(f"{'size':24} {'op':42} {'C++ ms':>8} {'modules':>8} {'a block':>8} {'ratio':>7}")
     for row in rows:
+        if "two_stages" in row:
+            print(f"two stages {row['two_stages']}: a forward {row['forward_ms']:.3f} ms, "
+                  f"a message {row['message_ms']:.3f} ms, "
+                  f"the longest {row['longest_message_ms']:.3f} ms")
+            continue
         cells = [f"{row[key]:8.3f}" if key in row else " " * 8
                  for key in ("cpp_ms", "modules_ms", "more_ms_a_block")]
         ratio = row.get("over_cpp", row.get("over_fused"))

@@ -37,6 +37,10 @@ from ._optimizer import OptimizerSource, Rule, ScheduleSource, check_source
 from ._place import Place, place_of
 from ._stage import Stage, checked_loss
 
+# How long a busy thread of the script may keep the engine's threads from Python. Python's own 5 ms
+# would be several ops of a small stage; it costs nothing while nobody else is busy.
+_SWITCH_SECONDS = 0.0005
+
 Config = Union[str, "os.PathLike[str]", Mapping[str, Any], None]
 Callback = Callable[[int, float], object]
 
@@ -518,6 +522,8 @@ class Pipeline:
         }
         address = [settings[key] for key in ("coordinator", "job", "token", "tls")]
         self._wishes = lambda wish: _tenuto.ask(*address, wish)
+        switch = sys.getswitchinterval()
+        sys.setswitchinterval(min(switch, _SWITCH_SECONDS))
         try:
             with batches.loading() if batches is not None else contextlib.nullcontext():
                 code, sentence = _tenuto.run(
@@ -529,6 +535,7 @@ class Pipeline:
                 )
         finally:
             self._wishes = None
+            sys.setswitchinterval(switch)
         if code != 0:
             if sentence:
                 print(f"tenuto: {sentence}", file=sys.stderr, flush=True)
