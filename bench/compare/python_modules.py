@@ -18,10 +18,10 @@ import sys
 import tempfile
 import time
 
-import data_parallel
 from common import (LIMIT, WORKER_ENVIRONMENT, LineProcess, Lost, ask_all, free_port, median,
                     parser_of, pin_workers, ratios, read_flags, run_main, settings_of, show, stop,
                     versions, whole_lines)
+import data_parallel  # found through common
 from data_parallel import RATE, SEQUENCE, VOCABULARY, WIDTH, loss_of
 from paced_runs import processor_seconds
 from torch_schedules import join, make_schedule, make_stage
