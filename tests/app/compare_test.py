@@ -5,7 +5,7 @@ import pathlib
 import subprocess
 import unittest
 
-from harness import TENUTO, another_case, long_case
+from harness import LIMIT, TENUTO, another_case, long_case
 
 COMPARE = pathlib.Path(__file__).resolve().parents[2] / "bench" / "compare"
 PYTHON = os.environ["TENUTO_TORCH_PYTHON"]
@@ -18,6 +18,18 @@ class Compare(unittest.TestCase):
         self.assertEqual(done.returncode, 0, done.stderr)
         rows = json.loads(done.stdout)["rows"]
         self.assertTrue(rows)
+
+    @another_case
+    def test_each_program_begins(self):
+        """All programs in Python below bench/ at least find what they import."""
+        programs = [path for path in sorted(COMPARE.parent.rglob("*.py"))
+                    if "parse_args" in path.read_text() or "read_flags(" in path.read_text()]
+        self.assertGreater(len(programs), 20)
+        for program in programs:
+            done = subprocess.run([PYTHON, program, "--help"], capture_output=True, text=True,
+                                  timeout=LIMIT)
+            self.assertEqual(done.returncode, 0, f"{program}: {done.stderr}")
+            self.assertIn("usage: ", done.stdout)
 
     @another_case
     @long_case
