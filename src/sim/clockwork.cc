@@ -253,7 +253,7 @@ class Clockwork {
       while (way.next >= 0 && way.granted < kReceivesAhead) {
         const int32_t recv = way.next;
         way.next = next_after(recv);
-        ++way.granted;
+        if (program_.takes_buffer(op_of(recv))) ++way.granted;
         result_.start[at(recv)] = now_;
         const int32_t send = beside(recv, program_.partner(op_of(recv)));
         if (started(send)) transfer(send, recv);

@@ -181,7 +181,7 @@ class Lists {
       while (way.next >= 0 && way.granted < kReceivesAhead) {
         const int32_t recv = way.next;
         way.next = next_after(recv);
-        ++way.granted;
+        if (program_.takes_buffer(op_of(recv))) ++way.granted;
         result_.start[at(recv)] = from;
         missing_[at(recv)] = kStarted;
         const int32_t send = partner_of(recv);

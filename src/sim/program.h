@@ -60,6 +60,11 @@ class Program {
   const Edge& edge(int32_t index) const { return edges_[at(index)]; }
   // The other end of a Send or a Recv.
   int32_t partner(int32_t op) const { return nodes_[at(op)].partner; }
+  // True for a receive that takes one of its lane's kReceivesAhead buffers. Values that stay to the
+  // end of the step have buffers of their own: no op of a later step gives them back.
+  bool takes_buffer(int32_t recv) const {
+    return !lives_to_end(classes_[at(class_of(recv))].moved);
+  }
   // The receive lane that has a buffer free again when this op has ended, or -1.
   int32_t release(int32_t op) const { return nodes_[at(op)].release; }
   // Ops of one kind, stage and moved value are of one class.

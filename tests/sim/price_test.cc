@@ -79,6 +79,30 @@ TEST(Price, AFewStepsOfARunAreEnough) {
   }
 }
 
+// Norms and clip decisions stay to the end of their step. Their buffers must not be missing in later
+// steps, however many a link carries in all.
+TEST(Price, NormsOfManyStepsFindBuffers) {
+  for (const Dispatch dispatch : {Dispatch::Listed, Dispatch::Ready}) {
+    Shape shape = shape_of(3, 1, 4, "1f1b");
+    shape.dispatch = dispatch;
+    const Plan plan = plan_of(shape);
+    const Model model = equal_model(3, 10, 10, 10);
+    PriceOptions many = options_of_run(plan);
+    many.steps = 3 * kReceivesAhead;
+    const Timeline run = price_of(plan, model, uniform_cluster(3, {}), many);
+    EXPECT_EQ(run.period, whole_step_time(plan, model, uniform_cluster(3, {})).value());
+    // A worker with many stages sends a norm for each.
+    Shape wide = shape_of(2, 1, 4, "interleaved");
+    wide.chunks = 20;
+    wide.dispatch = dispatch;
+    const Plan looped = plan_of(wide);
+    const Model fine = equal_model(40, 10, 10, 10);
+    const auto step = whole_step_time(looped, fine, uniform_cluster(2, {}));
+    ASSERT_TRUE(step.ok()) << step.error().message;
+    EXPECT_LE(step.value(), price_of(looped, fine, uniform_cluster(2, {})).makespan);
+  }
+}
+
 TEST(Price, UpdateIsAPart) {
   const Plan plan = plan_of(shape_of(2, 2, 2, "1f1b"));
   Model model = equal_model(2, 10, 10, 10);
