@@ -79,8 +79,8 @@ TEST(Price, AFewStepsOfARunAreEnough) {
   }
 }
 
-// Norms and clip decisions stay to the end of their step. Their buffers must not be missing in later
-// steps, however many a link carries in all.
+// Norms and clip decisions stay to the end of their step. Their buffers must not be missing in
+// later steps, however many a link carries in all.
 TEST(Price, NormsOfManyStepsFindBuffers) {
   for (const Dispatch dispatch : {Dispatch::Listed, Dispatch::Ready}) {
     Shape shape = shape_of(3, 1, 4, "1f1b");
