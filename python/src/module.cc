@@ -3,9 +3,11 @@
 #include <pybind11/stl.h>
 #include <torch/csrc/utils/pybind.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cstdint>
 #include <string>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -17,6 +19,7 @@
 #include "protocol/tls.h"
 #include "python_stage.h"
 #include "worker/parent.h"
+#include "worker/range_files.h"
 #include "worker/worker_run.h"
 #include "world/load.h"
 #include "world/parameters.h"
@@ -100,6 +103,32 @@ at::Tensor initial(const std::string& name, const std::vector<int64_t>& shape, d
   const ParameterCard card{.name = name, .shape = shape, .deviation = deviation};
   const at::Tensor values = at::empty(shape, at::kFloat);
   initial_values(card, seed, {values.mutable_data_ptr<float>(), static_cast<size_t>(card.count())});
+  return values;
+}
+
+// The parameters of a stage in a checkpoint whose files are ranges of parameters. `cards` are
+// (name, shape, whether it is trained) of all parameters of the stage, in the order of the model.
+std::vector<at::Tensor> served_parameters(
+    const std::vector<std::string>& paths, int32_t stage,
+    const std::vector<std::tuple<std::string, std::vector<int64_t>, bool>>& cards) {
+  std::vector<ParameterCard> all;
+  for (const auto& [name, shape, trained] : cards) {
+    all.push_back({.name = name, .shape = shape, .trained = trained});
+  }
+  const ParameterLayout layout = layout_of(all);
+  const Result<std::vector<float>> read = read_parameters(paths, {stage});
+  if (!read.ok()) refuse(read.error());
+  if (std::ssize(read.value()) != layout.count) {
+    throw py::value_error(cat("the checkpoint is of another model: stage ", stage, " has ",
+                              read.value().size(), " elements in it, and ", layout.count,
+                              " in this one"));
+  }
+  std::vector<at::Tensor> values;
+  for (size_t i = 0; i < all.size(); ++i) {
+    values.push_back(at::empty(all[i].shape, at::kFloat));
+    std::copy_n(read.value().begin() + layout.first[i], all[i].count(),
+                values.back().mutable_data_ptr<float>());
+  }
   return values;
 }
 
@@ -208,6 +237,8 @@ PYBIND11_MODULE(_tenuto, module) {
   module.def("describe_file", tenuto::describe_file, py::arg("folder"), py::arg("name"));
   module.def("initial", tenuto::initial, py::arg("name"), py::arg("shape"), py::arg("deviation"),
              py::arg("seed"));
+  module.def("served_parameters", tenuto::served_parameters, py::arg("paths"), py::arg("stage"),
+             py::arg("cards"));
   module.def("run", tenuto::run, py::arg("settings"), py::arg("stage"), py::arg("batch"),
              py::arg("stepped"), py::arg("digest"));
 }

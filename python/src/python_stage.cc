@@ -52,7 +52,7 @@ void seed_layer(uint64_t key, int64_t layer, at::Device place) {
 }
 
 // The rule of tenuto/_optimizer.py.
-class PythonRule : public UpdateRule {
+class PythonRule : public ModuleOptimizer {
  public:
   explicit PythonRule(py::object rule) : rule_(std::move(rule)) {
     names_ = py::cast<std::vector<std::string>>(rule_.get().attr("tensors"));
@@ -60,10 +60,10 @@ class PythonRule : public UpdateRule {
 
   const std::vector<std::string>& tensors() const override { return names_; }
 
-  void bind(const std::vector<RuledParameter>& parameters) override {
+  void bind(const std::vector<OptimizedParameter>& parameters) override {
     with_python([&] {
       py::list values, states;
-      for (const RuledParameter& each : parameters) {
+      for (const OptimizedParameter& each : parameters) {
         values.append(py::cast(each.value));
         states.append(tuple_of(each.state));
       }
@@ -108,8 +108,8 @@ class PythonStage : public StageModule {
   std::vector<ParameterCard> parameters() const override { return cards_; }
   Tensors own_tensors() const override { return tensors_; }
 
-  std::unique_ptr<UpdateRule> make_rule() override {
-    return with_python([&]() -> std::unique_ptr<UpdateRule> {
+  std::unique_ptr<ModuleOptimizer> make_optimizer() override {
+    return with_python([&]() -> std::unique_ptr<ModuleOptimizer> {
       py::object rule = stage_.get().attr("rule");
       if (rule.is_none()) return nullptr;
       return std::make_unique<PythonRule>(std::move(rule));

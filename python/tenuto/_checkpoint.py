@@ -11,12 +11,14 @@ import json
 import os
 import re
 import shutil
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple, Optional, Union
 
 import torch
+from torch import nn
 
 from . import _tenuto
+from ._model import cards_of
 
 Path = Union[str, "os.PathLike[str]"]
 
@@ -168,20 +170,14 @@ def _folder_of(path: Path) -> str:
     return os.path.join(folder, f"checkpoint-{max(steps)}")
 
 
-def read_checkpoint(path: Path) -> Checkpoint:
-    """Read a checkpoint, or the newest one of a run. Raises what load_checkpoint() raises."""
-    folder = _folder_of(path)
+def _read_manifest(folder: str) -> dict[str, Any]:
+    """Read a manifest, and expect its files to be as it says."""
     try:
         with open(os.path.join(folder, "manifest.json"), encoding="utf-8") as file:
-            manifest = json.load(file)
+            manifest: dict[str, Any] = json.load(file)
         files = [(one["name"], one["bytes"], one["crc32c"]) for one in manifest["files"]]
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise ValueError(f"{folder} is no whole checkpoint: manifest.json: {error}") from None
-    if "servers" in manifest:
-        raise ValueError(f"{folder} is of server shards: only tenuto can read its files")
-    parameters: dict[str, torch.Tensor] = {}
-    optimizer: dict[str, dict[str, torch.Tensor]] = {}
-    metadata: dict[str, str] = {}
     for name, size, checksum in files:
         found = _tenuto.describe_file(folder, name)
         if found != (size, checksum):
@@ -189,7 +185,50 @@ def read_checkpoint(path: Path) -> Checkpoint:
                 f"{os.path.join(folder, name)} is damaged: expected {size} bytes with checksum "
                 f"{checksum}, found {found[0]} with {found[1]}: take another checkpoint"
             )
-        metadata, tensors = _read_safetensors(os.path.join(folder, name))
+    return manifest
+
+
+def read_trained(path: Path, layers: Sequence[nn.Module]) -> tuple[dict[str, torch.Tensor], int]:
+    """Read the parameters of a checkpoint of these layers by name, and the steps before it.
+
+    The checkpoint may also be of server shards, whose files do not know names. Raises what
+    load_checkpoint() raises.
+    """
+    folder = _folder_of(path)
+    manifest = _read_manifest(folder)
+    step = int(manifest["step"])
+    if "servers" not in manifest:
+        return read_checkpoint(folder).parameters, step
+    files = [os.path.join(folder, one["name"]) for one in manifest["files"]]
+    parts = [(part["layer_first"], part["layer_end"]) for part in manifest["partition"]]
+    if parts[-1][1] != len(layers):
+        raise ValueError(
+            f"{folder} is of another model: it has {parts[-1][1]} layers, and this one has "
+            f"{len(layers)}"
+        )
+    parameters: dict[str, torch.Tensor] = {}
+    for stage, (first, end) in enumerate(parts):
+        cards = cards_of(layers, first, end)
+        known = [(card.name, list(card.tensor.shape), card.trained) for card in cards]
+        values = _tenuto.served_parameters(files, stage, known)
+        parameters.update(zip((card.name for card in cards), values))
+    return parameters, step
+
+
+def read_checkpoint(path: Path) -> Checkpoint:
+    """Read a checkpoint, or the newest one of a run. Raises what load_checkpoint() raises."""
+    folder = _folder_of(path)
+    manifest = _read_manifest(folder)
+    if "servers" in manifest:
+        raise ValueError(
+            f"{folder} is of server shards, whose files do not know the names of parameters: give "
+            "it to load(), save() or evaluate() of a Pipeline with its modules"
+        )
+    parameters: dict[str, torch.Tensor] = {}
+    optimizer: dict[str, dict[str, torch.Tensor]] = {}
+    metadata: dict[str, str] = {}
+    for file in manifest["files"]:
+        metadata, tensors = _read_safetensors(os.path.join(folder, file["name"]))
         if "optimizer" not in metadata:
             raise ValueError(f"{folder} is of a paced device, which has no model")
         for key, tensor in tensors.items():

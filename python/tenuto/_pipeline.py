@@ -18,7 +18,7 @@ import torch
 from torch import nn
 
 from . import _calls, _tenuto
-from ._checkpoint import read_checkpoint
+from ._checkpoint import read_trained
 from ._data import Batches, as_tensors, pair_of
 from ._evaluation import WholeSet, found_loss, mean_of
 from ._join import joined
@@ -466,8 +466,7 @@ class Pipeline:
     ) -> tuple[list[nn.Module], int]:
         """Return the layers with the parameters of a checkpoint, and the steps before it."""
         layers = build(self._model, job["seed"])
-        source = read_checkpoint(checkpoint)
-        state = source.parameters
+        state, step = read_trained(checkpoint, layers)
         cards = cards_of(layers, 0, len(layers))
         for card in cards:
             found = state.get(card.name)
@@ -485,7 +484,7 @@ class Pipeline:
                 f"{os.fspath(checkpoint)} is of another model: it has {more[0]}, which this model "
                 "has not"
             )
-        return layers, int(source.manifest["step"])
+        return layers, step
 
     def _run(self, part: _Part, trace: Trace, digest: str, rule: Optional[Rule]) -> None:
         job, batches = part.job, part.batches

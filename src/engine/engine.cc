@@ -281,7 +281,7 @@ Result<std::unique_ptr<Device>> make_engine(const Job& job, const Plan& plan,
     StageCode code;
     try {
       code.module = module_of(job, extent, of.stages[static_cast<size_t>(stage.value)]);
-      if (job.optimizer.kind == "torch") code.rule = code.module->make_rule();
+      if (job.optimizer.kind == "torch") code.rule = code.module->make_optimizer();
     } catch (const ModuleError& error) {
       return Error{Code::Invalid, Reach::Job, cat("stage ", stage, ": ", error.what())};
     }

@@ -57,7 +57,7 @@ struct StageSurroundings {
 // What computes a stage, and what updates its parameters.
 struct StageCode {
   std::unique_ptr<StageModule> module;
-  std::unique_ptr<UpdateRule> rule;  // if and only if optimizer.kind is "torch"
+  std::unique_ptr<ModuleOptimizer> rule;  // if and only if optimizer.kind is "torch"
 };
 
 // An error that ends the worker's part in a step.

@@ -44,7 +44,7 @@ class StageModule {
   virtual Tensors own_tensors() const { return {}; }
   // The optimizer of the module's own, for optimizer.kind = "torch"; none: it has none. Called
   // once, before bind().
-  virtual std::unique_ptr<UpdateRule> make_rule() { return nullptr; }
+  virtual std::unique_ptr<ModuleOptimizer> make_optimizer() { return nullptr; }
   // Called once, before forward. `weights` hold parameters() and outlive this; the forward reads
   // their values, which the engine changes between steps.
   virtual void bind(const Weights& weights) = 0;

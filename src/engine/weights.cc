@@ -32,7 +32,7 @@ void take_square_roots(at::Tensor& roots, const at::Tensor& of) {
 }
 
 // The names that an optimizer's tensors have in a shard.
-std::vector<std::string> moment_names(const std::string& optimizer, const UpdateRule* rule) {
+std::vector<std::string> moment_names(const std::string& optimizer, const ModuleOptimizer* rule) {
   if (rule != nullptr) return rule->tensors();
   if (optimizer == "adamw") return {"exp_avg", "exp_avg_sq"};
   return {"momentum"};
@@ -41,7 +41,7 @@ std::vector<std::string> moment_names(const std::string& optimizer, const Update
 }  // namespace
 
 Weights::Weights(const Job& job, const std::vector<ParameterCard>& cards, at::Device place,
-                 const std::vector<at::Tensor>& own, std::unique_ptr<UpdateRule> rule)
+                 const std::vector<at::Tensor>& own, std::unique_ptr<ModuleOptimizer> rule)
     : optimizer_(rule != nullptr ? job.optimizer.rule : job.optimizer.kind),
       momentum_(job.optimizer.momentum),
       rule_(std::move(rule)),
@@ -63,6 +63,8 @@ Weights::Weights(const Job& job, const std::vector<ParameterCard>& cards, at::De
   for (size_t i = 0; i < own.size(); ++i) {
     start.narrow(0, all_[i].first, all_[i].card.count()).copy_(own[i].detach().reshape({-1}));
   }
+  // Where others keep the parameters, they begin with the values of the modules.
+  if (!own.empty() && job.is_served()) initial_ = start.clone();
   values_ = start.to(place);
   gradients_ = at::zeros({count_}, values_.options());
   mean_ = at::zeros({count_}, values_.options());
@@ -99,13 +101,13 @@ Weights::Weights(const Job& job, const std::vector<ParameterCard>& cards, at::De
 
 // Gives the rule views of the flat tensors, one of each for each trained parameter.
 void Weights::bind_rule() {
-  std::vector<RuledParameter> parameters;
+  std::vector<OptimizedParameter> parameters;
   for (const Weight& weight : all_) {
     if (!weight.card.trained) continue;
     const auto view = [&weight](const at::Tensor& flat) {
       return flat.narrow(0, weight.first, weight.card.count()).view(weight.card.shape).detach();
     };
-    RuledParameter one{view(values_), {}};
+    OptimizedParameter one{view(values_), {}};
     for (const at::Tensor& moment : moments_) one.state.push_back(view(moment));
     parameters.push_back(std::move(one));
   }
@@ -113,6 +115,11 @@ void Weights::bind_rule() {
 }
 
 void Weights::fill_initial(std::span<float> into) const {
+  if (initial_.defined()) {
+    const std::span own(initial_.const_data_ptr<float>(), static_cast<size_t>(count_));
+    std::copy(own.begin(), own.end(), into.begin());
+    return;
+  }
   std::fill(into.begin(), into.end(), 0.0F);
   for (const Weight& weight : all_) {
     initial_values(

@@ -15,7 +15,7 @@
 
 #include "base/fixed_sum.h"
 #include "base/result.h"
-#include "engine/update_rule.h"
+#include "engine/module_optimizer.h"
 #include "runtime/norm.h"
 #include "runtime/state_copy.h"
 #include "world/job.h"
@@ -47,12 +47,12 @@ class Weights {
   // Shapes: `own` is empty or has a tensor of the card's shape for each card
   // Requires: a `rule` if and only if optimizer.kind is "torch"
   Weights(const Job& job, const std::vector<ParameterCard>& cards, at::Device place,
-          const std::vector<at::Tensor>& own = {}, std::unique_ptr<UpdateRule> rule = nullptr);
+          const std::vector<at::Tensor>& own = {}, std::unique_ptr<ModuleOptimizer> rule = nullptr);
   // Elements of the flat tensors, unused ones included.
   int64_t count() const { return count_; }
   // Those that weight decay applies to, which come first; without a shared weight.
   int64_t decayed_count() const { return decayed_end_; }
-  // Fills in the values that the job's seed gives, and 0 for unused elements.
+  // Fills in the values that the job's seed or the modules give, and 0 for unused elements.
   //
   // Shapes: `into` has count() elements
   void fill_initial(std::span<float> into) const;
@@ -170,7 +170,7 @@ class Weights {
 
   std::string optimizer_;  // as a shard's metadata have it
   double momentum_;
-  const std::unique_ptr<UpdateRule> rule_;  // none: adamw or sgd
+  const std::unique_ptr<ModuleOptimizer> rule_;  // none: adamw or sgd
   bool bf16_;
   int64_t seed_;
   std::vector<Weight> all_;
@@ -181,7 +181,8 @@ class Weights {
   std::vector<FixedSum> fixed_sums_, fixed_totals_, fixed_before_;  // for reproducible numerics
   std::vector<std::string> moment_names_;  // of the optimizer's tensors, in a shard
   std::vector<at::Tensor> moments_;
-  at::Tensor mean_;  // adamw's update overwrites it with the denominator
+  at::Tensor initial_;  // of a module's own values, if others keep the parameters
+  at::Tensor mean_;     // adamw's update overwrites it with the denominator
   at::Tensor kept_values_, kept_mean_;
   std::vector<at::Tensor> kept_moments_;
   uint32_t kept_counter_ = 0;               // autograd's count of changes to the values

@@ -56,7 +56,7 @@ const char* layers_in_words(const ModelSettings& model) {
   return model.kind == "gpt" ? "embedding, blocks and head" : "hidden layers and head";
 }
 
-// What Python modules do not go with yet, and what goes with nothing else.
+// What Python modules do not go with, and what goes with nothing else.
 Found misfit_of_module(const Job& job) {
   if (job.model.kind != "module" && job.optimizer.kind == "torch") {
     return Misfit{"optimizer.kind",
@@ -69,10 +69,11 @@ Found misfit_of_module(const Job& job) {
                   "\"paced\" computes nothing, and model.kind = \"module\" trains modules: take "
                   "\"cpu\" or \"cuda\""};
   }
-  if (job.is_served()) {
-    return Misfit{"model.kind",
-                  "\"module\" does not go with server shards yet: take sync.architecture = "
-                  "\"all-reduce\" and sync.mode = \"synchronous\""};
+  if (job.is_served() && job.optimizer.kind == "torch") {
+    return Misfit{
+        "optimizer.kind",
+        "\"torch\" updates the parameters of a stage, and with this sync mode each process "
+        "keeps a range of them: leave the optimizer of tenuto.Pipeline out"};
   }
   return {};
 }

@@ -38,14 +38,16 @@ constexpr Settings kSettings[] = {
 };
 
 // Steps in the direction of the gradient's signs, of their running mean if there is a `momentum`.
-class SignRule : public UpdateRule {
+class SignRule : public ModuleOptimizer {
  public:
   explicit SignRule(double momentum) : momentum_(momentum) {
     if (momentum > 0) names_.push_back("mean");
   }
 
   const std::vector<std::string>& tensors() const override { return names_; }
-  void bind(const std::vector<RuledParameter>& parameters) override { parameters_ = parameters; }
+  void bind(const std::vector<OptimizedParameter>& parameters) override {
+    parameters_ = parameters;
+  }
   double rate(int64_t step) override { return 0.01 / static_cast<double>(1 + step); }
   void update(int64_t step, int64_t updates, const std::vector<at::Tensor>& gradients) override {
     ASSERT_EQ(gradients.size(), parameters_.size());
@@ -61,10 +63,10 @@ class SignRule : public UpdateRule {
  private:
   const double momentum_;
   std::vector<std::string> names_;
-  std::vector<RuledParameter> parameters_;
+  std::vector<OptimizedParameter> parameters_;
 };
 
-std::unique_ptr<UpdateRule> rule_of(const Settings& settings) {
+std::unique_ptr<ModuleOptimizer> rule_of(const Settings& settings) {
   if (settings.optimizer != std::string("torch")) return nullptr;
   return std::make_unique<SignRule>(settings.momentum);
 }

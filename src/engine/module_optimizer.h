@@ -10,8 +10,8 @@
 
 namespace tenuto {
 
-// A trained parameter as an UpdateRule sees it: views of the engine's flat tensors.
-struct RuledParameter {
+// A trained parameter as a ModuleOptimizer sees it: views of the engine's flat tensors.
+struct OptimizedParameter {
   at::Tensor value;
   std::vector<at::Tensor> state;  // of the value's shape, one for each of tensors()
 };
@@ -26,13 +26,13 @@ struct RuledParameter {
 //
 // Calls come from one thread at a time. They throw ModuleError for a failure of the rule's own
 // code.
-class UpdateRule {
+class ModuleOptimizer {
  public:
-  virtual ~UpdateRule() = default;
+  virtual ~ModuleOptimizer() = default;
   // The names of the tensors that the state has beside the values, each fp32.
   virtual const std::vector<std::string>& tensors() const = 0;
   // Called once, before update(). The tensors of `parameters` keep their memory and begin at 0.
-  virtual void bind(const std::vector<RuledParameter>& parameters) = 0;
+  virtual void bind(const std::vector<OptimizedParameter>& parameters) = 0;
   // The learning rate of a step, counted from 0.
   virtual double rate(int64_t step) = 0;
   // Takes the update of a step. Before it, the tensors have the state after `updates` - 1 updates;
