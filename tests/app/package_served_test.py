@@ -1,4 +1,4 @@
-"""Modules of a script in the sync modes, whose parameters servers or the replicas keep by ranges."""
+"""Modules of a script in the sync modes, whose parameters servers or replicas keep by ranges."""
 import json
 import os
 import subprocess
