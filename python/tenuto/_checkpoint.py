@@ -198,7 +198,7 @@ def read_trained(path: Path, layers: Sequence[nn.Module]) -> tuple[dict[str, tor
     manifest = _read_manifest(folder)
     step = int(manifest["step"])
     if "servers" not in manifest:
-        return read_checkpoint(folder).parameters, step
+        return _read_files(folder, manifest).parameters, step
     files = [os.path.join(folder, one["name"]) for one in manifest["files"]]
     parts = [(part["layer_first"], part["layer_end"]) for part in manifest["partition"]]
     if parts[-1][1] != len(layers):
@@ -224,6 +224,11 @@ def read_checkpoint(path: Path) -> Checkpoint:
             f"{folder} is of server shards, whose files do not know the names of parameters: give "
             "it to load(), save() or evaluate() of a Pipeline with its modules"
         )
+    return _read_files(folder, manifest)
+
+
+def _read_files(folder: str, manifest: dict[str, Any]) -> Checkpoint:
+    """Read the files of stages. Requires: the manifest is that of the folder, and checked."""
     parameters: dict[str, torch.Tensor] = {}
     optimizer: dict[str, dict[str, torch.Tensor]] = {}
     metadata: dict[str, str] = {}

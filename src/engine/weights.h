@@ -45,7 +45,7 @@ class Weights {
   // Initialised from the job's seed, or with the values of `own`, see StageModule::own_tensors.
   //
   // Shapes: `own` is empty or has a tensor of the card's shape for each card
-  // Requires: a `rule` if and only if optimizer.kind is "torch"
+  // Requires: a `rule`, the optimizer of the module, if and only if optimizer.kind is "torch"
   Weights(const Job& job, const std::vector<ParameterCard>& cards, at::Device place,
           const std::vector<at::Tensor>& own = {}, std::unique_ptr<ModuleOptimizer> rule = nullptr);
   // Elements of the flat tensors, unused ones included.
