@@ -211,8 +211,7 @@ void ServedCoordinator::tell_faults() {
 
 // Writes the steps below `limit` that can be reported at `time`.
 Status ServedCoordinator::write_steps(Duration time, int64_t limit) {
-  for (const ServedStep& step : steps_.take(time)) {
-    if (step.step >= limit) break;
+  for (const ServedStep& step : steps_.take(time, limit)) {
     const Status written = files_.record()->step(step);
     if (!written.ok()) return written;
     input_.progress->step(step, time);

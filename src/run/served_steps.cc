@@ -18,10 +18,6 @@ ServedSteps::ServedSteps(const Job& job, Mass first_mass)
       watch_(job.parallel.pipelines),
       kappa_(job.sync.kappa) {}
 
-int64_t ServedSteps::done() const {
-  return std::min(job_.steps, applied_.micros / job_.full_mass());
-}
-
 Duration ServedSteps::validation_limit(const Job& job) {
   return std::max<Duration>(kWait, from_milliseconds(job.network.silence_seconds * 1000));
 }
@@ -30,7 +26,7 @@ void ServedSteps::add(const servers::ValidatedReport& report) {
   int64_t& newest = validated_[report.replica];
   if (report.step <= newest) return;
   newest = report.step;
-  const int64_t first = waiting_.empty() ? done() : waiting_.front().step.step;
+  const int64_t first = waiting_.empty() ? committed() : waiting_.front().step.step;
   if (report.step <= first) return;
   Validation& validation = validations_[report.step];
   validation.loss_sum += report.loss_sum;
@@ -52,7 +48,7 @@ void ServedSteps::add(const servers::MeasuredIteration& iteration) {
 }
 
 void ServedSteps::add(const servers::CommittedReport& report, Duration now) {
-  const int64_t before = done();
+  const int64_t before = committed();
   applied_ = report.applied;
   dropped_ = report.dropped;
   if (!first_dropped_) first_dropped_ = dropped_;
@@ -63,7 +59,7 @@ void ServedSteps::add(const servers::CommittedReport& report, Duration now) {
     kappas_.push_back(kappa_sentence(kappa_, *report.kappa));
     kappa_ = *report.kappa;
   }
-  const int64_t count = done() - before;
+  const int64_t count = committed() - before;
   if (count <= 0) return;
   for (int64_t i = 0; i < count; ++i) {
     Waiting waiting;
@@ -147,9 +143,9 @@ void ServedSteps::use_validations(Waiting& waiting) {
   validations_.erase(validations_.begin(), validations_.upper_bound(steps_done));
 }
 
-std::vector<ServedStep> ServedSteps::take(Duration now) {
+std::vector<ServedStep> ServedSteps::take(Duration now, int64_t limit) {
   std::vector<ServedStep> steps;
-  while (!waiting_.empty()) {
+  while (!waiting_.empty() && waiting_.front().step.step < limit) {
     Waiting& first = waiting_.front();
     const Duration waited = now - first.since;
     if (waited < (measured_ < first.mass ? kWait : kPause)) break;

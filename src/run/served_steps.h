@@ -11,6 +11,7 @@
 // Right: tests/run/served_steps_test.cc.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <deque>
 #include <map>
@@ -72,8 +73,8 @@ class ServedSteps {
   void add(const servers::CommittedReport& report, Duration now);
   // A replica has validated.
   void add(const servers::ValidatedReport& report);
-  // The steps that can be reported by now, each once.
-  std::vector<ServedStep> take(Duration now);
+  // The steps below `limit` that can be reported by now, each once.
+  std::vector<ServedStep> take(Duration now, int64_t limit);
   // The rises of the loss since the last call (sync/loss_watch.h), each as a sentence.
   std::vector<std::string> take_rises() { return std::exchange(rises_, {}); }
   // The changes of what age is thought to cost since the last call (has_kappa_changed of
@@ -82,8 +83,9 @@ class ServedSteps {
   // A step that is done waits for a validation, and may do so at this moment.
   bool waits_for_validation(Duration now) const;
 
-  // Steps whose updates are committed; some of them may not have been taken yet.
-  int64_t done() const;
+  // Steps of the job whose updates are committed; some of them may not have been taken yet. The
+  // last update may have the mass of more steps than the job has; these can be taken as well.
+  int64_t done() const { return std::min(job_.steps, committed()); }
   // The mode that is in force.
   const std::string& mode() const { return mode_; }
   // The mass in committed updates.
@@ -92,6 +94,7 @@ class ServedSteps {
   double age() const { return age_; }
 
  private:
+  int64_t committed() const { return applied_.micros / job_.full_mass(); }
   struct Measured {
     int64_t mass = 0;
     std::optional<double> loss;

@@ -144,6 +144,7 @@ Result<servers::DeciderStart> decider_start_of(const Job& job,
   servers::DeciderStart start;
   start.micros = job.parallel.micros;
   start.save_every = {job.checkpoint_every * job.full_mass()};
+  start.end = {job.steps * job.full_mass()};
   // With servers a link to a parent is no better than those to the servers.
   start.children_send_to_parents = !job.has_servers();
   if (shards.empty()) {

@@ -41,6 +41,9 @@ CommittedReport committed(int64_t version, int64_t mass) {
   return report;
 }
 
+// A limit above all steps.
+constexpr int64_t kAll = 1000;
+
 Duration ms(int64_t milliseconds) { return std::chrono::milliseconds(milliseconds); }
 
 class ServedStepsTest : public testing::Test {
@@ -48,7 +51,7 @@ class ServedStepsTest : public testing::Test {
   ServedStepsTest() { steps.begin(ms(100)); }
   // Those that can be reported when a step that was done at this moment has waited.
   std::vector<ServedStep> reported(ServedSteps& of, int64_t milliseconds) {
-    return of.take(ms(milliseconds) + ServedSteps::kPause);
+    return of.take(ms(milliseconds) + ServedSteps::kPause, kAll);
   }
 
   Job job = two_replicas();
@@ -63,7 +66,7 @@ TEST_F(ServedStepsTest, AStepIsDoneWhenItsMassIsCommitted) {
   steps.add(iteration(1, 5));
   steps.add(committed(2, 8), ms(300));
   EXPECT_EQ(steps.done(), 1);
-  EXPECT_TRUE(steps.take(ms(300)).empty());
+  EXPECT_TRUE(steps.take(ms(300), kAll).empty());
   const std::vector<ServedStep> taken = reported(steps, 300);
   ASSERT_EQ(taken.size(), 1u);
   EXPECT_EQ(taken[0].step, 0);
@@ -123,8 +126,8 @@ TEST_F(ServedStepsTest, AStepWaitsForTheIterationsThatAreInIt) {
 TEST_F(ServedStepsTest, AStepDoesNotWaitForEver) {
   steps.add(iteration(0, 1));
   steps.add(committed(1, 8), ms(200));
-  EXPECT_TRUE(steps.take(ms(200) + ServedSteps::kWait - ms(1)).empty());
-  const std::vector<ServedStep> first = steps.take(ms(200) + ServedSteps::kWait);
+  EXPECT_TRUE(steps.take(ms(200) + ServedSteps::kWait - ms(1), kAll).empty());
+  const std::vector<ServedStep> first = steps.take(ms(200) + ServedSteps::kWait, kAll);
   ASSERT_EQ(first.size(), 1u);
   EXPECT_EQ(first[0].loss, 1);
   steps.add(iteration(0, 2));
@@ -135,9 +138,28 @@ TEST_F(ServedStepsTest, AStepDoesNotWaitForEver) {
   EXPECT_EQ(second[0].loss, 3);
 }
 
+// An update of local steps may have the mass of steps that the job does not have any more. A
+// checkpoint of it is one after these steps, so they are given out when they are asked for.
+TEST_F(ServedStepsTest, TheLastUpdateMayHaveMoreStepsThanTheJob) {
+  for (const int32_t replica : {0, 1}) {
+    for (int i = 0; i < 6; ++i) steps.add(iteration(replica, 1));
+  }
+  steps.add(committed(1, 32), ms(200));
+  EXPECT_EQ(steps.done(), 4);
+  steps.add(committed(2, 48), ms(200));
+  EXPECT_EQ(steps.done(), 5);
+  const Duration later = ms(200) + ServedSteps::kPause;
+  EXPECT_EQ(steps.take(later, 5).size(), 5u);
+  EXPECT_TRUE(steps.take(later, 5).empty());
+  const std::vector<ServedStep> last = steps.take(later, 6);
+  ASSERT_EQ(last.size(), 1u);
+  EXPECT_EQ(last[0].step, 5);
+  EXPECT_EQ(last[0].loss, 1);
+}
+
 TEST_F(ServedStepsTest, AStepWithoutAnyLossHasNone) {
   steps.add(committed(1, 8), ms(200));
-  const std::vector<ServedStep> taken = steps.take(ms(200) + ServedSteps::kWait);
+  const std::vector<ServedStep> taken = steps.take(ms(200) + ServedSteps::kWait, kAll);
   ASSERT_EQ(taken.size(), 1u);
   EXPECT_FALSE(taken[0].loss.has_value());
 }
@@ -252,13 +274,15 @@ TEST_F(ServedStepsTest, ARunThatGoesOnCountsFromItsCheckpoint) {
   EXPECT_EQ(taken[0].loss, 1);
 }
 
-TEST_F(ServedStepsTest, NoStepFollowsTheLastOne) {
+TEST_F(ServedStepsTest, NoStepOfTheJobFollowsTheLastOne) {
   for (int32_t i = 0; i < 14; ++i) steps.add(iteration(i % 2, 1));
   steps.add(committed(7, 56), ms(200));
   EXPECT_EQ(steps.done(), 5);
-  EXPECT_EQ(reported(steps, 200).size(), 5u);
+  const Duration later = ms(300) + ServedSteps::kPause;
+  EXPECT_EQ(steps.take(later, job.steps).size(), 5u);
   steps.add(committed(8, 64), ms(300));
-  EXPECT_TRUE(reported(steps, 300).empty());
+  EXPECT_EQ(steps.done(), 5);
+  EXPECT_TRUE(steps.take(later, job.steps).empty());
 }
 
 // A validation is due after steps 2, 4 and 5; each replica has two of its micro-batches.
@@ -350,8 +374,8 @@ TEST_F(ValidatedStepsTest, NoValidationIsWaitedForForEver) {
   commit(2, ms(200));
   const Duration limit = ServedSteps::validation_limit(job);
   EXPECT_EQ(limit, std::chrono::seconds(60));
-  EXPECT_EQ(steps.take(ms(200) + limit - ms(1)).size(), 1u);
-  const std::vector<ServedStep> taken = steps.take(ms(200) + limit);
+  EXPECT_EQ(steps.take(ms(200) + limit - ms(1), kAll).size(), 1u);
+  const std::vector<ServedStep> taken = steps.take(ms(200) + limit, kAll);
   ASSERT_EQ(taken.size(), 1u);
   EXPECT_FALSE(taken[0].validation_loss.has_value());
   EXPECT_FALSE(steps.waits_for_validation(ms(200) + limit));

@@ -72,6 +72,35 @@ TEST(ServerSaves, OnRequestTheVersionIsNamedOnce) {
   EXPECT_EQ(versions_to_save(decider), std::vector<Version>{{1}});
 }
 
+// Each update has a mass of 3, so the run is done with the second one. A state that is saved when
+// the run is stopped is then that of its last step.
+TEST(ServerSaves, NothingIsDecidedAfterTheEnd) {
+  DeciderStart start{kDecider, 3, first_record(sync_mode_from_text("asynchronous").value(), 2)};
+  start.end = {6};
+  auto made = Decider::make(start);
+  ASSERT_TRUE(made.ok());
+  Decider decider = std::move(made).value();
+  expect_ok(decider.install(two_replicas()));
+  expect_ok(report_all(decider, true, true));
+  for (const int32_t replica : {0, 1, 0, 1}) store(decider, replica);
+  EXPECT_EQ(decider.record().applied, Mass{6});
+  EXPECT_EQ(decider.record().version.value, 2);
+  for (const PeerId keeper : {kShard, kStandby}) {
+    expect_ok(decider.handle(message_of(keeper, kDecider, {2}, Applied{})));
+  }
+  EXPECT_EQ(decider.record().version.value, 2) << "the offers are still held back";
+  EXPECT_EQ(decider.record().committed.value, 2);
+  EXPECT_EQ(decider.record().open.size(), 2U);
+  decider.save();
+  EXPECT_EQ(decider.record().save_mass, Mass{6});
+  start.end = {-1};
+  const auto refused = Decider::make(start);
+  ASSERT_FALSE(refused.ok());
+  EXPECT_EQ(refused.error().message,
+            "servers: expected a run that ends at a mass of at least 1, or 0 for one without an "
+            "end, found -1");
+}
+
 // In the middle of a change of members the request waits.
 TEST(ServerSaves, ARequestWaitsUntilAllHaveReported) {
   Decider decider = ready_decider(0);

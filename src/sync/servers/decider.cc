@@ -65,6 +65,10 @@ Result<Decider> Decider::make(const DeciderStart& start) {
             "applied, or 0 for only on request, found ",
             start.save_every.micros));
   }
+  if (start.end.micros < 0) {
+    return invalid(cat("servers: expected a run that ends at a mass of at least 1, or 0 for one ",
+                       "without an end, found ", start.end.micros));
+  }
   const int64_t usual = kUncommittedPerReplica * replicas;
   return Decider(start, start.most_uncommitted > 0 ? start.most_uncommitted : usual);
 }
@@ -322,11 +326,15 @@ void Decider::note_if_complete(int64_t serial) {
   held_.push_back(serial);
 }
 
+bool Decider::is_done() const {
+  return start_.end.micros > 0 && record_.applied.micros >= start_.end.micros;
+}
+
 // Gives complete offers to the rule, as long as not too much waits for its commit. Before all have
 // reported nobody knows which offers are complete.
 void Decider::feed() {
   if (!ready_) return;
-  while (!held_.empty()) {
+  while (!held_.empty() && !is_done()) {
     int64_t uncommitted = 0;
     for (const DecidedUpdate& update : record_.updates) uncommitted += std::ssize(update.works);
     if (uncommitted >= most_uncommitted_) return;

@@ -42,6 +42,9 @@ struct DeciderStart {
   // In mode ring, replicas outside of the ring send their gradients to their parents, which pass
   // them on.
   bool children_send_to_parents = false;
+  // Once this mass is applied, the run is done: further offers are held back, so that the state at
+  // the end is that of the last step. 0 = the run goes on until it is stopped.
+  Mass end{};
 };
 
 // The record of a run that begins with version 0. One that begins with a checkpoint sets the
@@ -134,6 +137,7 @@ class Decider {
   OpenWork* find_open(int64_t serial);
   void note_read(PeerId from, int64_t serial);
   void note_if_complete(int64_t serial);
+  bool is_done() const;
   const std::vector<PeerId>* parents_of(size_t replica) const;
   void feed();
   void commit();
