@@ -84,12 +84,20 @@ double OutlayPricer::total(const Outlay& outlay, int64_t ahead) const {
   double here = first;
   double present = outlay.moved ? kNever : here, home = kNever;
   for (size_t p = 1; p < phases.size(); ++p) {
+    const double steps = phases[p].steps;
+    const double late = std::min<double>(kStepsOfAReaction + kStepsOfAMove, steps);
+    const auto moved = [&](double before, double after) {
+      return late * before + (late < steps ? (steps - late) * after : 0);
+    };
+    const double here_step = outlay.moved ? outlay.steps[p] : present_steps_[p];
+    const double step = present_steps_[p];
     if (!home_steps_.empty()) {
-      home = std::min({home, here + outlay.to_home, present + present_to_home_});
-      home += phases[p].steps * home_steps_[p];
+      home = std::min({home + steps * home_steps_[p],
+                       here + outlay.to_home + moved(here_step, home_steps_[p]),
+                       present + present_to_home_ + moved(step, home_steps_[p])});
     }
-    present = std::min(present, here + outlay.to_present) + phases[p].steps * present_steps_[p];
-    here += phases[p].steps * (outlay.moved ? outlay.steps[p] : present_steps_[p]);
+    present = std::min(present + steps * step, here + outlay.to_present + moved(here_step, step));
+    here += steps * here_step;
   }
   return std::min({here, present, home});
 }

@@ -17,6 +17,9 @@ namespace tenuto {
 // For so many steps layers move before their receivers run them, while nothing else is slower: a
 // plan with further holders comes into force, the state is sent, and the next plan follows.
 inline constexpr int64_t kStepsOfAMove = 4;
+// From the begin or the end of a trouble until another plan is in force: for so many steps the run
+// is not certain of it yet, or no worker can begin a step of the new plan.
+inline constexpr int64_t kStepsOfAReaction = 6;
 
 // What a plan costs as troubles end. Nanoseconds.
 struct Outlay {
@@ -40,7 +43,8 @@ class OutlayPricer {
   Outlay outlay(const Plan& plan, Duration step, Duration change);
 
   // The least sum over all phases, for a decision `ahead` steps later: when a trouble has ended,
-  // the layers may move back to where they are now, or to their first workers.
+  // the layers may move back to where they are now, or to their first workers. The run sees the end
+  // only after a while, and the move takes steps as well.
   double total(const Outlay& outlay, int64_t ahead = 0) const;
 
   // For how many steps the cluster is expected to stay as it is.

@@ -10,7 +10,6 @@
 #include "adapt/layers.h"
 #include "base/text.h"
 #include "plan/routed.h"
-#include "remedy/outlay.h"
 #include "remedy/trouble_log.h"
 #include "sim/price.h"
 
@@ -23,16 +22,12 @@ using SharedPlan = std::shared_ptr<const Plan>;
 constexpr int64_t kStepsOfAPlan = 4;
 // A state of the cluster that lasts for fewer steps goes unnoticed.
 constexpr int64_t kStepsToSee = 2;
-// The name of the steps in which workers that have come back receive their state.
+// The names of steps: until a decision, and after one that changes nothing; while workers that have
+// come back receive their state, and from then until a decision.
+constexpr const char* kStays = "the present plan";
 constexpr const char* kReceives = "a worker receives the state";
-
-// The name of the steps after the begin of an episode, until a decision; `came`: workers have come
-// back in it.
-const char* name_of_reaction(bool came) {
-  return came ? "the plan with the workers that have come back" : "the present plan";
-}
-
-bool hold_the_same(const Plan& a, const Plan& b) { return a.stages == b.stages; }
+constexpr const char* kWithMore = "the plan with the workers that have come back";
+constexpr const char* kHome = "the plan of a healthy cluster";
 
 std::vector<bool> alive_in(const Cluster& cluster) {
   std::vector<bool> alive;
@@ -61,8 +56,8 @@ class Stager {
   const SharedPlan& home() const { return home_; }
 
   // The plan that is in force when an episode begins, under `plan` so far: without the dead.
-  Result<SharedPlan> starting(const SharedPlan& plan, const Cluster& now) const {
-    const std::vector<bool> alive = alive_in(now);
+  Result<SharedPlan> starting(const SharedPlan& plan, size_t episode) const {
+    const std::vector<bool> alive = alive_in(it_.episodes[episode].cluster);
     bool has_dead = false;
     for (size_t w = 0; w < alive.size(); ++w) {
       const WorkerId worker{static_cast<int32_t>(w)};
@@ -96,6 +91,9 @@ class Stager {
     return arrival;
   }
 
+  // How long the episode lasts.
+  int64_t steps(size_t episode) const { return it_.episodes[episode].steps; }
+
   // Steps that pass under the old plan, however long the episode is.
   int64_t reaction(size_t episode) const {
     const std::vector<Worker>& now = it_.episodes[episode].cluster.workers;
@@ -123,7 +121,7 @@ class Stager {
   // True when a run goes back to its first plan: all are well, and no layer is elsewhere.
   bool goes_home(const Plan& plan, size_t episode) const {
     return same_situation(it_.healthy, it_.episodes[episode].cluster) &&
-           hold_the_same(plan, *home_);
+           plan.stages == home_->stages;
   }
 
   // The time of a step in an episode.
@@ -137,12 +135,6 @@ class Stager {
     return step;
   }
 
-  // What it costs to come from one plan to another.
-  Duration change(const Plan& from, const Plan& to, const Cluster& now) const {
-    if (hold_the_same(from, to)) return {};
-    return cost_of_moves(moves_between(from.stages, to.stages), from, it_.model, now);
-  }
-
  private:
   const Rehearsal& it_;
   SharedPlan home_;
@@ -151,15 +143,6 @@ class Stager {
   std::map<std::pair<const Plan*, size_t>, Duration> steps_;
   std::vector<SharedPlan> kept_;  // so that no pointer in steps_ is used again
 };
-
-// Adds steps under one plan, if there are any.
-void add_part(Rehearsed& all, RehearsedSteps part) {
-  const int64_t steps = part.end - part.first;
-  if (steps == 0) return;
-  all.total_ms +=
-      to_milliseconds(part.change) + static_cast<double>(steps) * to_milliseconds(part.step);
-  all.parts.push_back(std::move(part));
-}
 
 Status check_episodes(const Rehearsal& rehearsal) {
   for (size_t e = 0; e < rehearsal.episodes.size(); ++e) {
@@ -177,108 +160,183 @@ struct Decided {
   std::vector<LayerMove> moves;
   Duration change{};  // what it costs, once
   int64_t pays_after = -1;
-  std::string remedy = "the present plan", reason;
+  std::string remedy = kStays, reason;
 };
 
-// A plan that comes into force in a later state of the cluster than the one that it was made for.
+// A plan that comes into force at a later step, perhaps in a later state of the cluster than the
+// one that it was made for.
 struct Coming {
   int64_t step = 0;  // its first one
   SharedPlan plan;
+  bool moved = false;  // layers arrive with it
+  Duration change{};
   std::string remedy, reason;
+};
+
+// When a decision about a state of the cluster is made at the earliest, and comes into force.
+struct Moments {
+  int64_t decides = 0, acts = 0;
+  bool seen = false;  // the state lasts long enough for a decision
+};
+
+// A way through the first episodes: the steps that are done, and the plans that come into force
+// later.
+class Course {
+ public:
+  explicit Course(SharedPlan plan) : plan_(std::move(plan)) {}
+
+  // Begins an episode: workers die, and those that have come back receive their state for some
+  // steps, and get their places. If the episode ends before, they come in a later one.
+  Status begin(Stager& stager, size_t e) {
+    const SharedPlan before = plan_;
+    auto starting = stager.starting(plan_, e);
+    if (!starting.ok()) return starting.error();
+    plan_ = std::move(starting).value();
+    end_ = begun_ + stager.steps(e);
+    auto found = stager.arrival(plan_, e);
+    if (!found.ok()) return found.error();
+    const Arrival& arrival = found.value();
+    const bool came = arrival.plan != nullptr;
+    if (plan_ != before || came) coming_.clear();  // made for other workers
+    name_ = came ? kReceives : kStays;
+    reason_.clear();
+    if (!came) return ok();
+    if (const Status gone = go(stager, e, arrival.steps); !gone.ok()) return gone;
+    name_ = kWithMore;
+    if (begun_ == end_) return ok();
+    plan_ = arrival.plan;
+    owed_ = arrival.cost;
+    return ok();
+  }
+
+  // Of a decision about the episode that has begun. While layers move, a run decides nothing else.
+  Moments moments(const Stager& stager, size_t e) const {
+    Moments all{begun_, begun_ + stager.reaction(e), end_ - begun_ >= kStepsToSee};
+    if (coming_.empty() || !coming_.back().moved) return all;
+    const int64_t arrives = coming_.back().step;
+    all.decides = arrives + 1;
+    all.acts = std::max(all.acts, arrives + kStepsOfAPlan);
+    all.seen = all.seen && all.decides <= end_;
+    return all;
+  }
+
+  // A decision comes into force at this step. While layers move, the plan goes on.
+  void await(Decided choice, int64_t step) {
+    const bool moves = !choice.moves.empty();
+    if (moves) {
+      coming_.push_back({step, last_plan(), false, {}, "layers move", choice.reason});
+      step += kStepsOfAMove;
+    }
+    coming_.push_back({step, std::move(choice.plan), moves, choice.change, std::move(choice.remedy),
+                       std::move(choice.reason)});
+  }
+
+  // Makes the steps of the episode before this one, under the plans that come into force meanwhile.
+  Status go_to(Stager& stager, size_t e, int64_t step) {
+    while (!coming_.empty() && coming_.front().step < step) {
+      Coming next = std::move(coming_.front());
+      coming_.pop_front();
+      if (const Status gone = go(stager, e, next.step - begun_); !gone.ok()) return gone;
+      plan_ = std::move(next.plan);
+      owed_ += next.change;
+      name_ = std::move(next.remedy);
+      reason_ = std::move(next.reason);
+    }
+    return go(stager, e, step - begun_);
+  }
+
+  // The plan, and the one that will be in force when all that is decided has come.
+  const SharedPlan& plan() const { return plan_; }
+  const SharedPlan& last_plan() const { return coming_.empty() ? plan_ : coming_.back().plan; }
+  int64_t begun() const { return begun_; }  // steps
+  int64_t end() const { return end_; }      // of the episode
+  const Rehearsed& so_far() const { return so_far_; }
+
+ private:
+  // Makes steps under the present plan.
+  Status go(Stager& stager, size_t e, int64_t steps) {
+    if (steps <= 0) return ok();
+    const auto step = stager.step(plan_, e);
+    if (!step.ok()) return step.error();
+    const Duration change = std::exchange(owed_, {});
+    so_far_.total_ms +=
+        to_milliseconds(change) + static_cast<double>(steps) * to_milliseconds(step.value());
+    so_far_.parts.push_back({begun_, begun_ + steps, step.value(), change, *plan_, name_, reason_});
+    begun_ += steps;
+    return ok();
+  }
+
+  SharedPlan plan_;
+  std::deque<Coming> coming_;  // by step
+  Duration owed_{};            // what the next steps cost in addition, once
+  std::string name_, reason_;  // of the next steps, in the result
+  int64_t begun_ = 0, end_ = 0;
+  Rehearsed so_far_;
 };
 
 // The decisions of a run.
 class Run {
  public:
   explicit Run(const Rehearsal& rehearsal)
-      : it_(rehearsal), stager_(rehearsal), plan_(stager_.home()) {}
+      : it_(rehearsal), stager_(rehearsal), course_(stager_.home()) {}
 
   Result<Rehearsed> all() {
     for (size_t e = 0; e < it_.episodes.size(); ++e) {
       if (const Status done = episode(e); !done.ok()) return done.error();
     }
-    return std::move(result_);
+    return course_.so_far();
   }
 
  private:
   Status episode(size_t e) {
-    const Episode& now = it_.episodes[e];
-    const SharedPlan before = plan_;
-    auto starting = stager_.starting(plan_, now.cluster);
-    if (!starting.ok()) return starting.error();
-    plan_ = std::move(starting).value();
-    log_.note(it_.healthy, now.cluster, begun_);
-    int64_t lasted = 0;
-    if (const Status come = take_in(e, lasted); !come.ok()) return come;
-    if (plan_ != before || lasted > 0) coming_.clear();  // made for other workers
-    if (const Status reacted = react(e, lasted); !reacted.ok()) return reacted;
-    if (lasted < now.steps) coming_.clear();  // this decision replaces earlier ones
-    while (lasted < now.steps) {
-      auto decided = decide(e);
+    const int64_t first = course_.begun();
+    log_.note(it_.healthy, it_.episodes[e].cluster, first);
+    if (const Status begun = course_.begin(stager_, e); !begun.ok()) return begun;
+    const int64_t end = course_.end();
+    if (const Status reacted = react(e); !reacted.ok()) return reacted;
+    while (course_.begun() < end) {
+      auto decided = decide(e, course_.plan(), course_.begun());
       if (!decided.ok()) return decided.error();
       const Decided& choice = decided.value();
-      int64_t until = now.steps;
-      if (choice.pays_after > lasted) until = std::min(until, choice.pays_after);
-      if (!choice.moves.empty()) {
-        // Meanwhile the receivers run nothing; and from the new places other changes may pay.
-        const int64_t moving = std::min(kStepsOfAMove, now.steps - lasted);
-        const Status gone = go(e, moving, {}, "layers move", choice.reason);
-        if (!gone.ok()) return gone;
-        lasted += moving;
-        until = std::min(until, lasted + kStepsOfAPlan);
-      }
-      plan_ = choice.plan;
-      const Status gone = go(e, until - lasted, choice.change, choice.remedy, choice.reason);
+      const int64_t pays = first + choice.pays_after;
+      int64_t until = pays > course_.begun() ? pays : end;
+      // From the new places of layers other changes may pay.
+      if (!choice.moves.empty()) until = course_.begun() + kStepsOfAMove + kStepsOfAPlan;
+      course_.await(choice, course_.begun());
+      const Status gone = course_.go_to(stager_, e, std::min(until, end));
       if (!gone.ok()) return gone;
-      lasted = until;
     }
     return ok();
   }
 
-  // Makes the steps of the episode before a decision about it is in force. `lasted`: how many of
-  // its steps are done. If the episode ends before, the decision comes into force in a later one.
-  Status react(size_t e, int64_t& lasted) {
-    const int64_t left = it_.episodes[e].steps - lasted;
-    const int64_t reaction = stager_.reaction(e), from = begun_;
-    const int64_t end = from + std::min(reaction, left);
-    std::string remedy = name_of_reaction(lasted > 0), reason;
-    std::optional<Coming> late;
-    if (left < reaction && left >= kStepsToSee) {
-      auto decided = decide(e);
+  // Makes the steps of the episode before a decision about it is in force. If the episode ends
+  // before, the decision comes into force in a later one.
+  Status react(size_t e) {
+    const Moments when = course_.moments(stager_, e);
+    std::optional<Decided> late;
+    if (when.acts > course_.end() && when.seen) {
+      auto decided = decide(e, course_.last_plan(), when.decides);
       if (!decided.ok()) return decided.error();
-      Decided& choice = decided.value();
-      if (choice.moves.empty() && choice.plan != plan_) {
-        late = Coming{from + reaction, choice.plan, choice.remedy, choice.reason};
-      }
+      if (decided.value().plan != course_.last_plan()) late = std::move(decided).value();
     }
-    while (!coming_.empty() && coming_.front().step < end) {
-      const Coming next = std::move(coming_.front());
-      coming_.pop_front();
-      const Status gone = go(e, next.step - begun_, {}, remedy, reason);
-      if (!gone.ok()) return gone;
-      plan_ = next.plan;
-      remedy = next.remedy;
-      reason = next.reason;
-    }
-    if (const Status gone = go(e, end - begun_, {}, remedy, reason); !gone.ok()) return gone;
-    if (late) coming_.push_back(std::move(*late));
-    lasted += end - from;
-    return ok();
+    const Status gone = course_.go_to(stager_, e, std::min(when.acts, course_.end()));
+    if (late) course_.await(std::move(*late), when.acts);
+    return gone;
   }
 
-  // The decision that a run makes in the episode.
-  Result<Decided> decide(size_t e) const {
+  // The decision that a run makes in the episode at this step, under this plan.
+  Result<Decided> decide(size_t e, const SharedPlan& plan, int64_t step) const {
     Decided decided;
-    decided.plan = plan_;
+    decided.plan = plan;
     if (!it_.order) return decided;  // no plan changes but for a death
-    if (stager_.goes_home(*plan_, e)) {
-      if (plan_ != stager_.home()) decided.remedy = "the plan of a healthy cluster";
+    if (stager_.goes_home(*plan, e)) {
+      if (plan != stager_.home()) decided.remedy = kHome;
       decided.plan = stager_.home();
       return decided;
     }
-    RemedyTerms terms = stager_.terms(e, begun_);
-    terms.troubles = log_.known(begun_);
-    auto chosen = choose_remedy(*plan_, it_.model, it_.episodes[e].cluster, terms);
+    RemedyTerms terms = stager_.terms(e, step);
+    terms.troubles = log_.known(step);
+    auto chosen = choose_remedy(*plan, it_.model, it_.episodes[e].cluster, terms);
     if (!chosen.ok()) return chosen.error();
     RemedyChoice& choice = chosen.value();
     for (const Alternative& one : choice.alternatives) {
@@ -293,49 +351,10 @@ class Run {
     return decided;
   }
 
-  // Gives workers that have come back their places; `lasted`: how many steps of the episode pass
-  // meanwhile. If the episode ends before, they come in a later one.
-  Status take_in(size_t e, int64_t& lasted) {
-    auto found = stager_.arrival(plan_, e);
-    if (!found.ok()) return found.error();
-    const Arrival& arrival = found.value();
-    if (arrival.plan == nullptr) return ok();
-    lasted = arrival.steps;
-    if (const Status gone = go(e, lasted, {}, kReceives, ""); !gone.ok()) return gone;
-    if (lasted == it_.episodes[e].steps) return ok();
-    plan_ = arrival.plan;
-    owed_ = arrival.cost;
-    return ok();
-  }
-
-  // Makes steps under the present plan.
-  Status go(size_t e, int64_t steps, Duration change, const std::string& remedy,
-            const std::string& reason) {
-    if (steps == 0) return ok();
-    const auto step = stager_.step(plan_, e);
-    if (!step.ok()) return step.error();
-    change += std::exchange(owed_, {});
-    add_part(result_, {begun_, begun_ + steps, step.value(), change, *plan_, remedy, reason});
-    begun_ += steps;
-    return ok();
-  }
-
   const Rehearsal& it_;
   Stager stager_;
-  SharedPlan plan_;
+  Course course_;
   TroubleLog log_;
-  int64_t begun_ = 0;
-  Duration owed_{};            // what the next steps cost in addition, once
-  std::deque<Coming> coming_;  // by step
-  Rehearsed result_;
-};
-
-// A way through the episodes so far.
-struct Way {
-  SharedPlan plan;
-  Rehearsed so_far;
-  int64_t begun = 0;  // steps of the episode that is added next
-  Duration owed{};    // what its next steps cost in addition, once
 };
 
 // A plan that a decision could choose.
@@ -355,14 +374,15 @@ void add_choice(std::vector<Choice>& choices, SharedPlan plan, const std::string
   if (!known) choices.push_back({std::move(plan), remedy});
 }
 
-void keep_best(std::vector<Way>& ways) {
-  std::stable_sort(ways.begin(), ways.end(), [](const Way& a, const Way& b) {
-    return a.so_far.total_ms < b.so_far.total_ms;
+void keep_best(std::vector<Course>& ways) {
+  std::stable_sort(ways.begin(), ways.end(), [](const Course& a, const Course& b) {
+    return a.so_far().total_ms < b.so_far().total_ms;
   });
-  std::vector<Way> kept;
-  for (Way& way : ways) {
-    const bool known = std::any_of(kept.begin(), kept.end(),
-                                   [&](const Way& one) { return *one.plan == *way.plan; });
+  std::vector<Course> kept;
+  for (Course& way : ways) {
+    const bool known = std::any_of(kept.begin(), kept.end(), [&](const Course& one) {
+      return *one.plan() == *way.plan() && *one.last_plan() == *way.last_plan();
+    });
     if (!known && kept.size() < kMostWays) kept.push_back(std::move(way));
   }
   ways = std::move(kept);
@@ -372,68 +392,47 @@ void keep_best(std::vector<Way>& ways) {
 class Hindsight {
  public:
   explicit Hindsight(const Rehearsal& rehearsal)
-      : it_(rehearsal), stager_(rehearsal), ways_({{stager_.home(), {}}}) {}
+      : it_(rehearsal), stager_(rehearsal), ways_({Course(stager_.home())}) {}
 
   Status add(size_t e) {
-    const Episode& now = it_.episodes[e];
-    for (Way& way : ways_) {
-      auto starting = stager_.starting(way.plan, now.cluster);
-      if (!starting.ok()) return starting.error();
-      way.plan = std::move(starting).value();
-      if (const Status come = take_in(way, e); !come.ok()) return come;
+    for (Course& way : ways_) {
+      if (const Status begun = way.begin(stager_, e); !begun.ok()) return begun;
     }
-    const auto home = stager_.starting(stager_.home(), now.cluster);
+    const auto home = stager_.starting(stager_.home(), e);
     if (!home.ok()) return home.error();
     const std::vector<Choice> choices = choices_in(e, home.value());
-    std::vector<Way> next;
-    for (const Way& way : ways_) {
+    std::vector<Course> next;
+    for (const Course& way : ways_) {
       std::vector<Choice> all = choices;
-      add_choice(all, way.plan, "the present plan");
+      add_choice(all, way.last_plan(), kStays);
       for (const Choice& choice : all) {
         if (auto longer = with(way, choice, e)) next.push_back(std::move(*longer));
       }
     }
     ways_ = std::move(next);
     keep_best(ways_);
-    begun_ += now.steps;
     return ok();
   }
 
-  const std::vector<Way>& ways() const { return ways_; }
+  const std::vector<Course>& ways() const { return ways_; }
 
  private:
-  // Gives workers that have come back their places, as a run does.
-  Status take_in(Way& way, size_t e) {
-    way.begun = 0;
-    auto found = stager_.arrival(way.plan, e);
-    if (!found.ok()) return found.error();
-    const Arrival& arrival = found.value();
-    if (arrival.plan == nullptr) return ok();
-    const auto step = stager_.step(way.plan, e);
-    if (!step.ok()) return step.error();
-    way.begun = arrival.steps;
-    add_part(way.so_far, {begun_, begun_ + way.begun, step.value(), {}, *way.plan, kReceives, ""});
-    if (way.begun == it_.episodes[e].steps) return ok();
-    way.plan = arrival.plan;
-    way.owed = arrival.cost;
-    return ok();
-  }
-
   // What decisions could choose from if they knew how long the episode lasts.
   std::vector<Choice> choices_in(size_t e, const SharedPlan& home) const {
     std::vector<Choice> bases, choices;
-    add_choice(bases, home, "the plan of a healthy cluster");
+    add_choice(bases, home, kHome);
     for (size_t i = 0; i < std::min(kBases, ways_.size()); ++i) {
-      add_choice(bases, ways_[i].plan, "the present plan");
+      add_choice(bases, ways_[i].last_plan(), kStays);
     }
+    const int64_t end = ways_.front().end(), begun = end - it_.episodes[e].steps;
     for (const Choice& base : bases) {
       add_choice(choices, base.plan, base.remedy);
       if (stager_.goes_home(*base.plan, e)) continue;
-      RemedyTerms terms = stager_.terms(e, begun_);
+      RemedyTerms terms = stager_.terms(e, begun);
       // As long as it does last, so that what pays is among the alternatives.
-      TroubleLog log(begun_);
-      log.note(it_.healthy, it_.episodes[e].cluster, begun_);
-      terms.troubles = log.known(begun_ + it_.episodes[e].steps);
+      TroubleLog log(begun);
+      log.note(it_.healthy, it_.episodes[e].cluster, begun);
+      terms.troubles = log.known(end);
       const auto choice = choose_remedy(*base.plan, it_.model, it_.episodes[e].cluster, terms);
       if (!choice.ok()) continue;
       for (const Alternative& one : choice.value().alternatives) {
@@ -444,33 +443,31 @@ class Hindsight {
   }
 
   // The way through the episode with this choice; nothing when it is impossible.
-  std::optional<Way> with(const Way& way, const Choice& choice, size_t e) {
-    const Episode& now = it_.episodes[e];
-    const int64_t begun = begun_ + way.begun, left = now.steps - way.begun;
-    if (left == 0) return *choice.plan == *way.plan ? std::optional(way) : std::nullopt;
-    const auto before = stager_.step(way.plan, e);
-    const auto after = stager_.step(choice.plan, e);
-    if (!before.ok() || !after.ok() || !have_equal_counts(way.plan->stages, choice.plan->stages))
-      return std::nullopt;
-    if (stager_.goes_home(*choice.plan, e) && choice.plan != stager_.home()) return std::nullopt;
-    Way longer{choice.plan, way.so_far};
-    int64_t reaction = std::min(left, stager_.reaction(e));
-    if (!hold_the_same(*way.plan, *choice.plan))
-      reaction = std::min(left, reaction + kStepsOfAMove);
-    const int64_t changed = begun + reaction, end = begun_ + now.steps;
-    const Duration change = stager_.change(*way.plan, *choice.plan, now.cluster);
-    add_part(longer.so_far, {begun, changed, before.value(), way.owed, *way.plan,
-                             name_of_reaction(way.begun > 0), ""});
-    add_part(longer.so_far,
-             {changed, end, after.value(), change + (reaction == 0 ? way.owed : Duration{}),
-              *choice.plan, choice.remedy, ""});
+  std::optional<Course> with(const Course& way, const Choice& choice, size_t e) {
+    Course longer = way;
+    const SharedPlan& before = way.last_plan();
+    if (*choice.plan != *before) {
+      const Moments when = way.moments(stager_, e);
+      const bool is_other_home =
+          stager_.goes_home(*choice.plan, e) && choice.plan != stager_.home();
+      if (!when.seen || is_other_home || !stager_.step(choice.plan, e).ok() ||
+          !have_equal_counts(before->stages, choice.plan->stages)) {
+        return std::nullopt;
+      }
+      Decided decided;
+      decided.plan = choice.plan;
+      decided.moves = moves_between(before->stages, choice.plan->stages);
+      decided.change = cost_of_moves(decided.moves, *before, it_.model, it_.episodes[e].cluster);
+      decided.remedy = choice.remedy;
+      longer.await(std::move(decided), when.acts);
+    }
+    if (!longer.go_to(stager_, e, way.end()).ok()) return std::nullopt;
     return longer;
   }
 
   const Rehearsal& it_;
   Stager stager_;
-  std::vector<Way> ways_;
-  int64_t begun_ = 0;
+  std::vector<Course> ways_;
 };
 
 }  // namespace
@@ -487,8 +484,8 @@ Result<Rehearsed> best_in_hindsight(const Rehearsal& rehearsal) {
   for (size_t e = 0; e < rehearsal.episodes.size(); ++e) {
     if (const Status added = hindsight.add(e); !added.ok()) return added.error();
   }
-  for (const Way& way : hindsight.ways()) {
-    if (way.so_far.total_ms < best.value().total_ms) best = way.so_far;
+  for (const Course& way : hindsight.ways()) {
+    if (way.so_far().total_ms < best.value().total_ms) best = way.so_far();
   }
   return best;
 }

@@ -9,6 +9,7 @@
 #include "base/result.h"
 #include "ir/plan.h"
 #include "remedy/choose_remedy.h"
+#include "remedy/outlay.h"
 #include "world/cluster.h"
 #include "world/model.h"
 
@@ -32,9 +33,9 @@ struct Rehearsal {
   // From the begin of an episode to the first step of another plan: until a change is certain, the
   // plan is computed, and no worker can have begun a step. A dead worker is left out at once. A
   // worker that comes back first receives its state, as layers that move do (outlay.h). If the next
-  // episode begins meanwhile, a plan for this one still comes into force in its turn, unless layers
-  // would move.
-  int64_t reaction_steps = 6;
+  // episode begins meanwhile, a plan for this one still comes into force in its turn. Layers that
+  // move arrive, and only then a run decides about the next episode.
+  int64_t reaction_steps = kStepsOfAReaction;
 };
 
 // Steps [first, end) under one plan in one state of the cluster.

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <memory>
 #include <string>
 
 #include "base/random.h"
@@ -136,6 +137,33 @@ TEST(ChooseRemedy, LearnsHowLongTroublesLast) {
   terms.troubles.lasted = 5;
   terms.troubles.ended = SeenDurations(20, 100'000);
   EXPECT_FALSE(choose_remedy(plan, model, now, terms).value().moves.empty());
+}
+
+// A move that costs nothing makes a step a little shorter while a worker is slow, and much longer
+// when it is well again, until the run has seen that and the layer is back.
+TEST(ChooseRemedy, WeighsTheStepsUntilLayersAreBack) {
+  const auto home = std::make_shared<const Plan>(fine_plan(2, 1, 6, 6));
+  const Model model = model_of(6, 0);
+  const auto healthy = std::make_shared<const Cluster>(uniform_cluster(2, {}));
+  Cluster now = *healthy;
+  now.workers[1].speed = 0.7;
+  RemedyTerms terms = terms_of(6, 10'000);
+  terms.home = home;
+  terms.healthy = healthy;
+  terms.troubles.present = {{{1}, {1}, 6}};
+  // By how much moving a layer is better than keeping the plan, if troubles last for so long.
+  const auto gain_ms = [&](int64_t lasts) {
+    terms.troubles.ended = SeenDurations(20, lasts);
+    const RemedyChoice choice = choose_remedy(*home, model, now, terms).value();
+    double kept = 0, moved = 0;
+    for (const Alternative& one : choice.alternatives) {
+      if (one.name == "the present plan") kept = one.total_ms;
+      if (one.name == "1 layer at other workers") moved = one.total_ms;
+    }
+    return kept - moved;
+  };
+  EXPECT_LT(gain_ms(12), 0);
+  EXPECT_GT(gain_ms(300), 0);
 }
 
 TEST(ChooseRemedy, SwapsWorkersAroundASlowLink) {

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 
+#include "plan/fine_stages.h"
 #include "plan/make_plan.h"
 #include "remedy/outlay.h"
 #include "sim/price.h"
@@ -108,6 +109,87 @@ TEST(Rehearse, ADecisionComesIntoForceAfterTheNextTroubleHasBegun) {
     }
     EXPECT_EQ(found, between > 1);
     EXPECT_EQ(run.value().parts.back().end, 50 + between);
+  }
+}
+
+// One pipeline of two stages with three layers each, which may move.
+Rehearsal movable_rehearsal() {
+  Shape shape;
+  shape.stages = 2;
+  shape.layers = 6;
+  shape.micros = 4;
+  shape.order = "1f1b";
+  Rehearsal rehearsal;
+  rehearsal.plan = with_fine_stages(make_plan(shape).value()).value();
+  Layer layer{.forward = kMillisecond, .backward_input = 2 * kMillisecond};
+  layer.parameters = {1'000'000};
+  rehearsal.model.layers.assign(6, layer);
+  rehearsal.healthy = uniform_cluster(2, {kMillisecond / 10, 1e9});
+  rehearsal.layers = true;
+  return rehearsal;
+}
+
+// All is well for 20 steps; then worker 1 becomes slow, and `between` steps later the link as well.
+Rehearsal two_troubles(int64_t between) {
+  Rehearsal rehearsal = movable_rehearsal();
+  Cluster slow = rehearsal.healthy, both = slow;
+  slow.workers[1].speed = both.workers[1].speed = 0.3;
+  both.exceptions[{{0}, {1}}] = both.exceptions[{{1}, {0}}] = {2 * kMillisecond, 1e9};
+  rehearsal.episodes = {{rehearsal.healthy, 20}, {slow, between}, {both, 40}};
+  return rehearsal;
+}
+
+// Layers begin to move for the first trouble, and arrive although the next one has begun. Only then
+// the run decides about that one.
+TEST(Rehearse, LayersThatMoveArriveAfterTheNextTroubleHasBegun) {
+  for (const int64_t between : {int64_t{2}, int64_t{5}, int64_t{7}, int64_t{9}}) {
+    SCOPED_TRACE(between);
+    const Rehearsal rehearsal = two_troubles(between);
+    const auto run = rehearse(rehearsal);
+    ASSERT_TRUE(run.ok()) << run.error().message;
+    const int64_t begins = 20 + kStepsOfAReaction, arrives = begins + kStepsOfAMove;
+    const RehearsedSteps* before = nullptr;
+    int64_t end = 0;
+    for (const RehearsedSteps& part : run.value().parts) {
+      EXPECT_EQ(part.first, end);
+      end = part.end;
+      const bool moves = part.first >= begins && part.end <= arrives;
+      EXPECT_TRUE(moves || part.first < begins || part.first >= arrives) << part.first;
+      if (part.first < arrives) {
+        EXPECT_EQ(part.plan, rehearsal.plan);
+      } else if (part.first == arrives) {
+        EXPECT_NE(part.plan.stages, rehearsal.plan.stages);
+        EXPECT_GT(part.change, Duration{});
+      } else if (part.first < arrives + 4) {
+        EXPECT_EQ(part.plan, before->plan) << part.first;
+      }
+      before = &part;
+    }
+    EXPECT_EQ(end, 60 + between);
+  }
+}
+
+// Nothing is in force sooner than a run could have it, and each move of layers is paid for.
+TEST(Rehearse, TheBestInHindsightReactsAsLate) {
+  for (const int64_t between : {int64_t{1}, int64_t{3}, int64_t{8}, int64_t{30}}) {
+    SCOPED_TRACE(between);
+    const Rehearsal rehearsal = two_troubles(between);
+    const auto run = rehearse(rehearsal), best = best_in_hindsight(rehearsal);
+    ASSERT_TRUE(run.ok() && best.ok());
+    EXPECT_LE(best.value().total_ms, run.value().total_ms);
+    const RehearsedSteps* before = nullptr;
+    for (const RehearsedSteps& part : best.value().parts) {
+      if (part.first < 20 + kStepsOfAReaction) {
+        EXPECT_EQ(part.plan, rehearsal.plan);
+      }
+      if (before != nullptr && part.plan.stages != before->plan.stages) {
+        EXPECT_GE(part.first, 20 + kStepsOfAReaction + kStepsOfAMove);
+        EXPECT_GT(part.change, Duration{});
+      }
+      before = &part;
+    }
+    EXPECT_NE(before->plan.stages, rehearsal.plan.stages) << "moving pays";
+    EXPECT_EQ(before->end, 60 + between);
   }
 }
 
