@@ -5,6 +5,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <utility>
 
 #include "adapt/layers.h"
@@ -28,6 +29,38 @@ constexpr const char* kStays = "the present plan";
 constexpr const char* kReceives = "a worker receives the state";
 constexpr const char* kWithMore = "the plan with the workers that have come back";
 constexpr const char* kHome = "the plan of a healthy cluster";
+
+// The ends of all links that carry messages under a plan, in both directions.
+std::set<std::pair<WorkerId, WorkerId>> links_in_use(const Plan& plan) {
+  std::set<std::pair<WorkerId, WorkerId>> all;
+  const auto add = [&](WorkerId a, WorkerId b) { all.insert({{a, b}, {b, a}}); };
+  for (size_t w = 0; w < plan.schedule.lists.size(); ++w) {
+    for (const Op& op : plan.schedule.lists[w]) {
+      if (op.kind == OpKind::Send) add({static_cast<int32_t>(w)}, op.peer);
+    }
+  }
+  for (const Stage& stage : plan.stages) {
+    for (const WorkerId a : stage.holders) {
+      for (const WorkerId b : stage.holders) add(a, b);
+    }
+  }
+  return all;
+}
+
+// The cluster as a run knows it that knew it as `known`: nobody measures a link without messages.
+Cluster seen_under(const Plan& plan, const Cluster& known, const Cluster& now) {
+  const auto in_use = links_in_use(plan);
+  const auto lives = [&](WorkerId worker) {
+    return now.workers[static_cast<size_t>(worker.value)].alive;
+  };
+  Cluster seen = now;
+  std::erase_if(seen.exceptions, [&](const auto& one) { return !in_use.contains(one.first); });
+  for (const auto& [ends, link] : known.exceptions) {
+    const bool kept = !in_use.contains(ends) && lives(ends.first) && lives(ends.second);
+    if (kept) seen.exceptions[ends] = link;
+  }
+  return seen;
+}
 
 std::vector<bool> alive_in(const Cluster& cluster) {
   std::vector<bool> alive;
@@ -119,9 +152,8 @@ class Stager {
   }
 
   // True when a run goes back to its first plan: all are well, and no layer is elsewhere.
-  bool goes_home(const Plan& plan, size_t episode) const {
-    return same_situation(it_.healthy, it_.episodes[episode].cluster) &&
-           plan.stages == home_->stages;
+  bool goes_home(const Plan& plan, const Cluster& now) const {
+    return same_situation(it_.healthy, now) && plan.stages == home_->stages;
   }
 
   // The time of a step in an episode.
@@ -245,6 +277,8 @@ class Course {
     return go(stager, e, step - begun_);
   }
 
+  // Something that is decided comes into force later.
+  bool waits() const { return !coming_.empty(); }
   // The plan, and the one that will be in force when all that is decided has come.
   const SharedPlan& plan() const { return plan_; }
   const SharedPlan& last_plan() const { return coming_.empty() ? plan_ : coming_.back().plan; }
@@ -278,7 +312,7 @@ class Course {
 class Run {
  public:
   explicit Run(const Rehearsal& rehearsal)
-      : it_(rehearsal), stager_(rehearsal), course_(stager_.home()) {}
+      : it_(rehearsal), stager_(rehearsal), course_(stager_.home()), seen_(rehearsal.healthy) {}
 
   Result<Rehearsed> all() {
     for (size_t e = 0; e < it_.episodes.size(); ++e) {
@@ -290,29 +324,45 @@ class Run {
  private:
   Status episode(size_t e) {
     const int64_t first = course_.begun();
-    log_.note(it_.healthy, it_.episodes[e].cluster, first);
     if (const Status begun = course_.begin(stager_, e); !begun.ok()) return begun;
     const int64_t end = course_.end();
-    if (const Status reacted = react(e); !reacted.ok()) return reacted;
+    if (const Status reacted = react(e, look(e, first)); !reacted.ok()) return reacted;
     while (course_.begun() < end) {
       auto decided = decide(e, course_.plan(), course_.begun());
       if (!decided.ok()) return decided.error();
       const Decided& choice = decided.value();
       const int64_t pays = first + choice.pays_after;
       int64_t until = pays > course_.begun() ? pays : end;
-      // From the new places of layers other changes may pay.
-      if (!choice.moves.empty()) until = course_.begun() + kStepsOfAMove + kStepsOfAPlan;
+      const int64_t arrives = course_.begun() + (choice.moves.empty() ? 0 : kStepsOfAMove);
+      // From the new places of layers other changes may pay, and links are measured anew.
+      if (!choice.moves.empty()) until = arrives + kStepsOfAPlan;
+      if (!same_situation(seen_, seen_in(e, *choice.plan))) until = arrives + it_.reaction_steps;
       course_.await(choice, course_.begun());
       const Status gone = course_.go_to(stager_, e, std::min(until, end));
       if (!gone.ok()) return gone;
+      look(e, course_.begun());
     }
     return ok();
   }
 
+  Cluster seen_in(size_t e, const Plan& plan) const {
+    return seen_under(plan, seen_, it_.episodes[e].cluster);
+  }
+
+  // What the run knows of the cluster at this step. False: nothing new.
+  bool look(size_t e, int64_t step) {
+    Cluster now = seen_in(e, *course_.plan());
+    if (e > 0 && same_situation(now, seen_)) return false;
+    seen_ = std::move(now);
+    log_.note(it_.healthy, seen_, step);
+    return true;
+  }
+
   // Makes the steps of the episode before a decision about it is in force. If the episode ends
-  // before, the decision comes into force in a later one.
-  Status react(size_t e) {
-    const Moments when = course_.moments(stager_, e);
+  // before, the decision comes into force in a later one. `news`: the run sees that it has begun.
+  Status react(size_t e, bool news) {
+    Moments when = course_.moments(stager_, e);
+    if (!news && !course_.waits()) when.acts = course_.begun();
     std::optional<Decided> late;
     if (when.acts > course_.end() && when.seen) {
       auto decided = decide(e, course_.last_plan(), when.decides);
@@ -321,6 +371,7 @@ class Run {
     }
     const Status gone = course_.go_to(stager_, e, std::min(when.acts, course_.end()));
     if (late) course_.await(std::move(*late), when.acts);
+    look(e, course_.begun());
     return gone;
   }
 
@@ -329,14 +380,14 @@ class Run {
     Decided decided;
     decided.plan = plan;
     if (!it_.order) return decided;  // no plan changes but for a death
-    if (stager_.goes_home(*plan, e)) {
+    if (stager_.goes_home(*plan, seen_)) {
       if (plan != stager_.home()) decided.remedy = kHome;
       decided.plan = stager_.home();
       return decided;
     }
     RemedyTerms terms = stager_.terms(e, step);
     terms.troubles = log_.known(step);
-    auto chosen = choose_remedy(*plan, it_.model, it_.episodes[e].cluster, terms);
+    auto chosen = choose_remedy(*plan, it_.model, seen_, terms);
     if (!chosen.ok()) return chosen.error();
     RemedyChoice& choice = chosen.value();
     for (const Alternative& one : choice.alternatives) {
@@ -354,6 +405,7 @@ class Run {
   const Rehearsal& it_;
   Stager stager_;
   Course course_;
+  Cluster seen_;  // as the run knows it
   TroubleLog log_;
 };
 
@@ -427,7 +479,7 @@ class Hindsight {
     const int64_t end = ways_.front().end(), begun = end - it_.episodes[e].steps;
     for (const Choice& base : bases) {
       add_choice(choices, base.plan, base.remedy);
-      if (stager_.goes_home(*base.plan, e)) continue;
+      if (stager_.goes_home(*base.plan, it_.episodes[e].cluster)) continue;
       RemedyTerms terms = stager_.terms(e, begun);
       // As long as it does last, so that what pays is among the alternatives.
       TroubleLog log(begun);
@@ -449,7 +501,7 @@ class Hindsight {
     if (*choice.plan != *before) {
       const Moments when = way.moments(stager_, e);
       const bool is_other_home =
-          stager_.goes_home(*choice.plan, e) && choice.plan != stager_.home();
+          stager_.goes_home(*choice.plan, it_.episodes[e].cluster) && choice.plan != stager_.home();
       if (!when.seen || is_other_home || !stager_.step(choice.plan, e).ok() ||
           !have_equal_counts(before->stages, choice.plan->stages)) {
         return std::nullopt;

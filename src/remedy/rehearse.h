@@ -55,7 +55,8 @@ struct Rehearsed {
 };
 
 // Decides as a run does: choose_remedy() when the cluster has changed, again once a change that
-// does not pay yet would pay, and back to the plan of a healthy cluster where no layer has moved.
+// does not pay yet would pay, and back to the plan of a healthy cluster where no layer has moved. A
+// link that carries no messages is not measured: it counts as it was when it last did.
 //
 // Errors: as choose_remedy(); Invalid/Call for a duration below one step
 Result<Rehearsed> rehearse(const Rehearsal& rehearsal);

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <vector>
 
 #include "plan/fine_stages.h"
 #include "plan/make_plan.h"
@@ -112,26 +113,26 @@ TEST(Rehearse, ADecisionComesIntoForceAfterTheNextTroubleHasBegun) {
   }
 }
 
-// One pipeline of two stages with three layers each, which may move.
-Rehearsal movable_rehearsal() {
+// One pipeline of some stages with three layers each, which may move.
+Rehearsal movable_rehearsal(int32_t stages) {
   Shape shape;
-  shape.stages = 2;
-  shape.layers = 6;
+  shape.stages = stages;
+  shape.layers = 3 * stages;
   shape.micros = 4;
   shape.order = "1f1b";
   Rehearsal rehearsal;
   rehearsal.plan = with_fine_stages(make_plan(shape).value()).value();
   Layer layer{.forward = kMillisecond, .backward_input = 2 * kMillisecond};
   layer.parameters = {1'000'000};
-  rehearsal.model.layers.assign(6, layer);
-  rehearsal.healthy = uniform_cluster(2, {kMillisecond / 10, 1e9});
+  rehearsal.model.layers.assign(static_cast<size_t>(shape.layers), layer);
+  rehearsal.healthy = uniform_cluster(stages, {kMillisecond / 10, 1e9});
   rehearsal.layers = true;
   return rehearsal;
 }
 
 // All is well for 20 steps; then worker 1 becomes slow, and `between` steps later the link as well.
 Rehearsal two_troubles(int64_t between) {
-  Rehearsal rehearsal = movable_rehearsal();
+  Rehearsal rehearsal = movable_rehearsal(2);
   Cluster slow = rehearsal.healthy, both = slow;
   slow.workers[1].speed = both.workers[1].speed = 0.3;
   both.exceptions[{{0}, {1}}] = both.exceptions[{{1}, {0}}] = {2 * kMillisecond, 1e9};
@@ -191,6 +192,34 @@ TEST(Rehearse, TheBestInHindsightReactsAsLate) {
     EXPECT_NE(before->plan.stages, rehearsal.plan.stages) << "moving pays";
     EXPECT_EQ(before->end, 60 + between);
   }
+}
+
+// Two workers have changed places, so that a slow link carries nothing. Then another link is slow,
+// and the run does not notice that the first one is well again, and would be better used.
+TEST(Rehearse, ALinkWithoutMessagesIsNotMeasured) {
+  Rehearsal rehearsal = movable_rehearsal(3);
+  const auto slow = [](Cluster cluster, int32_t from) {
+    cluster.exceptions[{{from}, {from + 1}}] = {10 * kMillisecond, 1e9};
+    cluster.exceptions[{{from + 1}, {from}}] = {10 * kMillisecond, 1e9};
+    return cluster;
+  };
+  const Cluster& healthy = rehearsal.healthy;
+  rehearsal.episodes = {{healthy, 20},
+                        {slow(healthy, 1), 30},
+                        {slow(slow(healthy, 0), 1), 30},
+                        {slow(healthy, 0), 60}};
+  const auto run = rehearse(rehearsal), best = best_in_hindsight(rehearsal);
+  ASSERT_TRUE(run.ok() && best.ok());
+  const std::vector<RehearsedSteps>& parts = run.value().parts;
+  const auto at = [&](int64_t step) {
+    return *std::find_if(parts.begin(), parts.end(), [&](const RehearsedSteps& part) {
+      return part.first <= step && step < part.end;
+    });
+  };
+  EXPECT_NE(at(49).plan.stages, rehearsal.plan.stages) << "two workers have changed places";
+  EXPECT_EQ(at(139).plan, at(79).plan);
+  EXPECT_EQ(at(139).step, at(79).step);
+  EXPECT_LT(best.value().parts.back().step, at(139).step);
 }
 
 }  // namespace
