@@ -1,8 +1,8 @@
 """Runs of real processes through one to three troubles, against what `tenuto simulate` promises.
 
 Each scenario is drawn from its seed: stages, pipelines, layers, slow workers and slow links with
-their begin and duration. The workers are paced, on the virtual clock, so the times are those of the
-plans and decisions and not of this machine.
+their begin and duration. The workers are paced, on the virtual clock, which hides late wake-ups.
+Decisions still come later on a busy machine: run this where nothing else runs.
 Usage: remedy_runs.py PATH_OF_TENUTO [--json] [--seed N] [--scenarios N]
 """
 import argparse

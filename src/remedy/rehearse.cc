@@ -325,18 +325,18 @@ class Run {
   Status episode(size_t e) {
     const int64_t first = course_.begun();
     if (const Status begun = course_.begin(stager_, e); !begun.ok()) return begun;
-    const int64_t end = course_.end();
+    const int64_t end = course_.end(), reaction = std::max<int64_t>(1, it_.reaction_steps);
     if (const Status reacted = react(e, look(e, first)); !reacted.ok()) return reacted;
     while (course_.begun() < end) {
       auto decided = decide(e, course_.plan(), course_.begun());
       if (!decided.ok()) return decided.error();
       const Decided& choice = decided.value();
-      const int64_t pays = first + choice.pays_after;
+      const int64_t pays = seen_since_ + choice.pays_after;
       int64_t until = pays > course_.begun() ? pays : end;
       const int64_t arrives = course_.begun() + (choice.moves.empty() ? 0 : kStepsOfAMove);
       // From the new places of layers other changes may pay, and links are measured anew.
       if (!choice.moves.empty()) until = arrives + kStepsOfAPlan;
-      if (!same_situation(seen_, seen_in(e, *choice.plan))) until = arrives + it_.reaction_steps;
+      if (!same_situation(seen_, seen_in(e, *choice.plan))) until = arrives + reaction;
       course_.await(choice, course_.begun());
       const Status gone = course_.go_to(stager_, e, std::min(until, end));
       if (!gone.ok()) return gone;
@@ -354,6 +354,7 @@ class Run {
     Cluster now = seen_in(e, *course_.plan());
     if (e > 0 && same_situation(now, seen_)) return false;
     seen_ = std::move(now);
+    seen_since_ = step;
     log_.note(it_.healthy, seen_, step);
     return true;
   }
@@ -406,6 +407,7 @@ class Run {
   Stager stager_;
   Course course_;
   Cluster seen_;  // as the run knows it
+  int64_t seen_since_ = 0;
   TroubleLog log_;
 };
 
