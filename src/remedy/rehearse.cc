@@ -47,7 +47,8 @@ std::set<std::pair<WorkerId, WorkerId>> links_in_use(const Plan& plan) {
   return all;
 }
 
-// The cluster as a run knows it that knew it as `known`: nobody measures a link without messages.
+// What a run under this plan knows of the cluster, which is as `now` says. Nobody measures a link
+// without messages, so such a link counts as in `known`, which the run knew before.
 Cluster seen_under(const Plan& plan, const Cluster& known, const Cluster& now) {
   const auto in_use = links_in_use(plan);
   const auto lives = [&](WorkerId worker) {
@@ -190,8 +191,8 @@ Status check_episodes(const Rehearsal& rehearsal) {
 struct Decided {
   SharedPlan plan;
   std::vector<LayerMove> moves;
-  Duration change{};  // what it costs, once
-  int64_t pays_after = -1;
+  Duration change{};     // what it costs, once
+  int64_t pays_at = -1;  // the step at which moves of layers will pay; -1 = none will
   std::string remedy = kStays, reason;
 };
 
@@ -217,8 +218,8 @@ class Course {
  public:
   explicit Course(SharedPlan plan) : plan_(std::move(plan)) {}
 
-  // Begins an episode: workers die, and those that have come back receive their state for some
-  // steps, and get their places. If the episode ends before, they come in a later one.
+  // Begins an episode. Its dead workers are left out. Workers that have come back receive their
+  // state for some steps and then get their places, in a later episode if this one ends before.
   Status begin(Stager& stager, size_t e) {
     const SharedPlan before = plan_;
     auto starting = stager.starting(plan_, e);
@@ -241,7 +242,8 @@ class Course {
     return ok();
   }
 
-  // Of a decision about the episode that has begun. While layers move, a run decides nothing else.
+  // The moments of a decision about the episode that has begun. While layers move, the run makes no
+  // other decision.
   Moments moments(const Stager& stager, size_t e) const {
     Moments all{begun_, begun_ + stager.reaction(e), end_ - begun_ >= kStepsToSee};
     if (coming_.empty() || !coming_.back().moved) return all;
@@ -331,8 +333,7 @@ class Run {
       auto decided = decide(e, course_.plan(), course_.begun());
       if (!decided.ok()) return decided.error();
       const Decided& choice = decided.value();
-      const int64_t pays = seen_since_ + choice.pays_after;
-      int64_t until = pays > course_.begun() ? pays : end;
+      int64_t until = choice.pays_at > course_.begun() ? choice.pays_at : end;
       const int64_t arrives = course_.begun() + (choice.moves.empty() ? 0 : kStepsOfAMove);
       // From the new places of layers other changes may pay, and links are measured anew.
       if (!choice.moves.empty()) until = arrives + kStepsOfAPlan;
@@ -354,7 +355,6 @@ class Run {
     Cluster now = seen_in(e, *course_.plan());
     if (e > 0 && same_situation(now, seen_)) return false;
     seen_ = std::move(now);
-    seen_since_ = step;
     log_.note(it_.healthy, seen_, step);
     return true;
   }
@@ -376,7 +376,7 @@ class Run {
     return gone;
   }
 
-  // The decision that a run makes in the episode at this step, under this plan.
+  // The decision that a run makes at this step of the episode if this plan is in force.
   Result<Decided> decide(size_t e, const SharedPlan& plan, int64_t step) const {
     Decided decided;
     decided.plan = plan;
@@ -398,7 +398,7 @@ class Run {
     }
     if (choice.plan) decided.plan = std::move(choice.plan);
     decided.moves = std::move(choice.moves);
-    decided.pays_after = choice.pays_after;
+    if (choice.pays_after >= 0) decided.pays_at = step - terms.troubles.lasted + choice.pays_after;
     decided.reason = std::move(choice.reason);
     return decided;
   }
@@ -407,7 +407,6 @@ class Run {
   Stager stager_;
   Course course_;
   Cluster seen_;  // as the run knows it
-  int64_t seen_since_ = 0;
   TroubleLog log_;
 };
 

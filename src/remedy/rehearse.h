@@ -56,7 +56,8 @@ struct Rehearsed {
 
 // Decides as a run does: choose_remedy() when the cluster has changed, again once a change that
 // does not pay yet would pay, and back to the plan of a healthy cluster where no layer has moved. A
-// link that carries no messages is not measured: it counts as it was when it last did.
+// link is measured only while it carries messages; otherwise the decision takes it as it was
+// before.
 //
 // Errors: as choose_remedy(); Invalid/Call for a duration below one step
 Result<Rehearsed> rehearse(const Rehearsal& rehearsal);

@@ -73,7 +73,8 @@ class ServedSteps {
   void add(const servers::CommittedReport& report, Duration now);
   // A replica has validated.
   void add(const servers::ValidatedReport& report);
-  // The steps below `limit` that can be reported by now, each once.
+  // The steps that can be reported by now, each once. Steps with the number `limit` or a higher one
+  // are kept for a later call.
   std::vector<ServedStep> take(Duration now, int64_t limit);
   // The rises of the loss since the last call (sync/loss_watch.h), each as a sentence.
   std::vector<std::string> take_rises() { return std::exchange(rises_, {}); }
